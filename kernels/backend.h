@@ -1,0 +1,117 @@
+/* Backends: who does the arithmetic. One table, one interface, one test suite for all.
+ *
+ * The unit of work is a layer: its kv heads, the schemes to try on it, and the numbers to bring
+ * back. A backend reads tensors through the layer's source (a generator or a capture) and fills raw
+ * measurements; what they mean as metrics is sim/'s business.
+ *
+ * How an evaluation is organised (and why it is not an online softmax): per head and per block of
+ * queries, keys are read once in token tiles that fit in cache; each tile is dequantized once per
+ * key scheme and multiplied with the queries, which leaves logits [N_k + 1][Q][T]; whole rows then
+ * give the exact distribution, its quantized counterpart and every row metric (total variation and
+ * top-k need whole distributions, which an online softmax never has); values are read once in tiles,
+ * dequantized once per value scheme and multiplied with the weights of every key scheme paired with
+ * it. N_k + N_k * N_v small products, never N_k * N_v quantizations. The query block is chosen so
+ * that the logits stay below half of one head's keys and values.
+ *
+ * Exact reference: p = softmax(q.k / sqrt(D)) over visible tokens, o = sum p v, on unquantized
+ * float keys and values. */
+#ifndef KVANT_KERNELS_BACKEND_H
+#define KVANT_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/error.h"
+#include "kernels/quantize.h"
+
+KV_EXTERN_C_BEGIN
+
+typedef enum { KV_KEY, KV_KEY_PRE_ROPE, KV_VALUE } kv_tensor;
+
+/* Where a layer's numbers come from. `load` writes one kv head, out [T][D]; KV_KEY is the key as
+ * attention uses it (after RoPE), KV_KEY_PRE_ROPE the one before. calibration 0 is the layer itself,
+ * 1 ... static_seeds are other draws for static scales. `query` writes the rows of one kv head's
+ * group, out [query_heads / kv_heads * Q][D], after RoPE. Both are called from several threads. */
+typedef struct {
+    void *context;
+    kv_status (*load)(void *context, kv_tensor tensor, int64_t kv_head, int64_t calibration,
+                      float *out, kv_error *err);
+    kv_status (*query)(void *context, int64_t kv_head, float *out, kv_error *err);
+    /* Rotates keys in place as RoPE does at positions first, first + 1, ...: x [count][D]. */
+    void (*rotate)(void *context, int64_t first, int64_t count, float *x);
+} kv_source;
+
+/* One layer. query_position [Q]: query i sees tokens t <= position and, with a window W > 0,
+ * t > position - W. needle [query_heads][Q]: the token that should win, or -1; NULL for none. */
+typedef struct {
+    int64_t kv_heads, query_heads, tokens, head_dim, queries;
+    int64_t window;
+    double softmax_scale; /* 1 / sqrt(head_dim) unless the model says otherwise */
+    int64_t rotary_dim;   /* for quantizers that pair channels; 0 without RoPE */
+    bool is_rope_interleaved;
+    const int64_t *query_position;
+    const int64_t *needle;
+    kv_source source;
+} kv_layer;
+
+/* What to evaluate: distinct key and value quantizers, and the pairs wanted of them. */
+typedef struct {
+    int64_t n_keys, n_values, n_pairs;
+    const kv_quantizer *keys, *values;
+    const int64_t (*pairs)[2]; /* [n_pairs]: index into keys, index into values */
+    bool want_levels;          /* count distinct codes (costs a second encoding) */
+    bool want_rows;            /* tv and top-k (cost a pass over each row) */
+} kv_evaluation;
+
+enum { KV_TOP_COUNT = 3 };
+extern const int64_t kv_top_k[KV_TOP_COUNT]; /* 1, 8, 64 */
+
+/* One key scheme, one query row. */
+typedef struct {
+    double logit_err_max;    /* max |l^ - l| over visible tokens, nats */
+    double logit_err_square; /* sum of (l^ - l)^2 over visible tokens, nats^2 */
+    double kl;               /* KL(p || p^), nats */
+    double tv;               /* 1/2 sum |p - p^| */
+    double top_agree[KV_TOP_COUNT]; /* |top-k(p) & top-k(p^)| / min(k, visible) */
+    double needle_margin;    /* quantized logit of the needle minus the largest other, nats */
+} kv_key_row;
+
+/* Raw numbers of one layer. R = query_heads / kv_heads * Q rows per kv head, row = h_in_group * Q + i. */
+typedef struct {
+    int64_t heads, rows, n_keys, n_values, n_pairs;
+    int64_t *visible;           /* [R] visible tokens of each row */
+    double *out_square;         /* [G][R]          |o|^2 */
+    double *out_err_square;     /* [G][P][R]       |o^ - o|^2 */
+    kv_key_row *key_rows;       /* [G][N_k][R] */
+    double *exact_needle_margin;/* [G][R] margin with exact keys */
+    double *key_square, *value_square;         /* [G]       |x|^2 */
+    double *key_err_square, *value_err_square; /* [G][N_k], [G][N_v]   |x^ - x|^2, in the space
+                                                  attention uses (keys after RoPE) */
+    double *key_absmax, *key_absmedian;        /* [G] of the exact key after RoPE */
+    double *key_levels;         /* [G][N_k], NaN where not wanted */
+    double *key_bits, *value_bits; /* [N_k], [N_v] stored bits of the layer, all kv heads */
+} kv_measurements;
+
+kv_status kv_measurements_create(kv_measurements **out, const kv_layer *layer,
+                                 const kv_evaluation *evaluation, kv_error *err);
+void kv_measurements_free(kv_measurements *m);
+
+typedef struct {
+    const char *name;
+    const char *about;
+    /* NULL where it can run here, else the reason in words. */
+    const char *(*unavailable)(void);
+    /* Evaluates one layer with up to `threads` threads. The numbers do not depend on `threads`. */
+    kv_status (*evaluate)(const kv_layer *layer, const kv_evaluation *evaluation, int threads,
+                          kv_measurements *out, kv_error *err);
+} kv_backend;
+
+const kv_backend *kv_backend_at(size_t index); /* NULL past the end */
+
+/* "auto" takes the first that can run, in table order. KV_EREQUEST for an unknown name,
+ * KV_EUNSUPPORTED with the reason for one that cannot run here. */
+kv_status kv_backend_find(const kv_backend **out, const char *name, kv_error *err);
+
+KV_EXTERN_C_END
+
+#endif

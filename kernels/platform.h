@@ -1,0 +1,33 @@
+/* The only place for words that differ between compilers.
+ *
+ * KV_HD marks functions that compile as C17 and as CUDA (host and device): every number format is
+ * written once with it. KV_PRINTF lets the compiler check message formats. Arithmetic rules that
+ * come with these words: compile C with -std=c17 -ffp-contract=off and CUDA with --fmad=false; a
+ * fused multiply-add is always written fmaf(). */
+#ifndef KVANT_KERNELS_PLATFORM_H
+#define KVANT_KERNELS_PLATFORM_H
+
+#ifdef __CUDACC__
+#define KV_HD static __host__ __device__ __forceinline__
+#else
+#define KV_HD static inline
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define KV_PRINTF(format_index, first_argument)                                                    \
+    __attribute__((format(printf, format_index, first_argument)))
+#define KV_THREAD_LOCAL __thread
+#else
+#define KV_PRINTF(format_index, first_argument)
+#define KV_THREAD_LOCAL _Thread_local
+#endif
+
+#ifdef __cplusplus
+#define KV_EXTERN_C_BEGIN extern "C" {
+#define KV_EXTERN_C_END   }
+#else
+#define KV_EXTERN_C_BEGIN
+#define KV_EXTERN_C_END
+#endif
+
+#endif

@@ -1,0 +1,147 @@
+/* Quantization of one tensor: a short pipeline of independent stages, all settings, no methods.
+ *
+ *     position -> transform -> outliers -> tile / range / grid / scale storage       (and window)
+ *
+ * A kv_quantizer holds the settings of all stages; zero is the default of each. A kv_fit is what a
+ * quantizer learns from a tensor (transform statistics, scales, zero points, outlier thresholds),
+ * and with it any range of tokens is turned into codes or dequantized values. Numbers come back as
+ * float; the storage they would take is counted exactly by kv_fit_bits.
+ *
+ *     kv_fit *fit;
+ *     kv_fit_create(&fit, &quantizer, &shape, &err);
+ *     for (kv_fit_wants wants; (wants = kv_fit_next(fit)) != KV_FIT_READY;) {
+ *         for (int64_t h = 0; h < shape.heads; h++) kv_fit_absorb(fit, h, x + h * T * D, &err);
+ *         kv_fit_end_pass(fit, &err);
+ *     }
+ *     kv_fit_decode(fit, head, x, first, count, y, scratch, &err);      // y [count][D]
+ *
+ * Shapes: x [T][D] is one kv head in the quantizer's position (pre- or post-RoPE), row-major float.
+ * Determinism: the result does not depend on thread count, on the order of absorb calls within a
+ * pass, or on how the tokens are split over decode calls. Codes, scales and values are bit-identical
+ * on every backend. Formulas: ../shared/design is not part of the tree, so every rule is stated
+ * beside the function that implements it, with its source. */
+#ifndef KVANT_KERNELS_QUANTIZE_H
+#define KVANT_KERNELS_QUANTIZE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/error.h"
+#include "kernels/format.h"
+
+KV_EXTERN_C_BEGIN
+
+/* What shares one scale. Rows of the tile table in quantize.c give names and meaning. */
+typedef enum {
+    KV_TILE_TENSOR,    /* the layer's whole tensor: all kv heads, tokens, channels */
+    KV_TILE_HEAD,      /* one kv head */
+    KV_TILE_CHANNEL,   /* one channel of one kv head, all tokens */
+    KV_TILE_TOKEN,     /* one token of one kv head, all channels */
+    KV_TILE_TOKEN_ALL, /* one token, all kv heads */
+    KV_TILE_BLOCK      /* tile_tokens x tile_channels of one kv head; 0 means all */
+} kv_tile;
+
+typedef enum {
+    KV_RANGE_EXTREMES, /* absmax, or min and max with is_asymmetric: the default */
+    KV_RANGE_MSE,      /* clip factor 1.00, 0.99 ... 0.50 with the least squared error */
+    KV_RANGE_PERCENTILE,
+    KV_RANGE_UNIT /* scale 1, saturating */
+} kv_range;
+
+typedef enum {
+    KV_SCALE_F32,
+    KV_SCALE_F16,
+    KV_SCALE_BF16,
+    KV_SCALE_E8M0,
+    KV_SCALE_E4M3
+} kv_scale_storage;
+
+typedef struct {
+    /* position */
+    bool is_pre_rope; /* keys only */
+    /* transforms, applied in this order and inverted in the reverse one */
+    bool center;
+    bool smooth;
+    double smooth_exponent;     /* a in lambda_c = max_t |x_tc|^a; 0 means 0.5 */
+    int64_t hadamard;           /* block size along channels; 0 none, -1 head_dim */
+    bool hadamard_signs;        /* seeded +-1 before the rotation */
+    double outliers_percent;    /* kept exact at f16 with a 16-bit index; 0 none */
+    /* tile, range, grid, scale storage */
+    kv_tile tile;
+    int64_t tile_tokens, tile_channels; /* KV_TILE_BLOCK */
+    kv_range range;
+    double percentile;          /* KV_RANGE_PERCENTILE */
+    int64_t static_tokens;      /* ranges from the first N tokens only; 0 off */
+    int64_t static_seeds;       /* ranges from K other seeds; 0 off */
+    kv_format_id format;
+    bool is_asymmetric;
+    kv_scale_storage scale_storage;
+    /* window: these tokens stay at f16 and take no part in anything above */
+    int64_t sinks, window, flush;
+} kv_quantizer;
+
+/* heads: 1 for a fit of a single kv head, the layer's kv heads where kv_quantizer_is_layer_wide.
+ * rope_pair_distance: how a smooth transform pairs channels of a post-RoPE key: 0 = not paired;
+ * D/2-like for layout half (c, c + distance) with rotary_dim = 2 * distance; 1 for interleaved
+ * (2i, 2i+1) with rotary_dim given. */
+typedef struct {
+    int64_t heads, tokens, head_dim;
+    int64_t rotary_dim;         /* 0: channels are not paired */
+    bool is_rope_interleaved;
+} kv_tensor_shape;
+
+typedef struct kv_fit kv_fit;
+
+/* What the next pass must absorb. */
+typedef enum {
+    KV_FIT_READY,      /* nothing more: decode may be called */
+    KV_FIT_TENSOR,     /* every head of the tensor itself */
+    KV_FIT_CALIBRATION /* every head, once per calibration seed (static_seeds of them) */
+} kv_fit_wants;
+
+/* Whether one tile spans several kv heads, so that a fit needs all heads of the layer. */
+bool kv_quantizer_is_layer_wide(const kv_quantizer *q);
+
+/* KV_EREQUEST with a sentence where settings contradict each other or do not fit the shape. */
+kv_status kv_quantizer_check(const kv_quantizer *q, const kv_tensor_shape *shape, kv_error *err);
+
+/* The tokens that are quantized: [*first, *end). */
+void kv_quantizer_span(const kv_quantizer *q, int64_t tokens, int64_t *first, int64_t *end);
+
+kv_status kv_fit_create(kv_fit **out, const kv_quantizer *q, const kv_tensor_shape *shape,
+                        kv_error *err);
+void kv_fit_free(kv_fit *fit);
+
+kv_fit_wants kv_fit_next(const kv_fit *fit);
+
+/* x [T][D] of kv head `head`. NaN or Inf is KV_ENUMERIC naming head, token and channel. Different
+ * heads may be absorbed by different threads at once. */
+kv_status kv_fit_absorb(kv_fit *fit, int64_t head, const float *x, kv_error *err);
+kv_status kv_fit_end_pass(kv_fit *fit, kv_error *err);
+
+/* Dequantized values of tokens [first, first + count): x is the whole head [T][D], y [count][D].
+ * Thread-safe; scratch holds at least kv_fit_scratch_floats(fit, count) floats of this thread. */
+int64_t kv_fit_scratch_floats(const kv_fit *fit, int64_t count);
+void kv_fit_decode(const kv_fit *fit, int64_t head, const float *x, int64_t first, int64_t count,
+                   float *y, float *scratch);
+
+/* Codes of the same tokens, [count][D]; KV_CODE_KEPT where an element is kept at 16 bit. */
+#define KV_CODE_KEPT UINT32_MAX
+void kv_fit_codes(const kv_fit *fit, int64_t head, const float *x, int64_t first, int64_t count,
+                  uint32_t *codes, float *scratch);
+
+/* Scales and zero points (min; NULL unless asymmetric) as they are stored, in tile order: head,
+ * then tile row, then tile column. */
+typedef struct {
+    int64_t heads, rows, columns;
+    const float *scale, *minimum;
+} kv_fit_scales;
+kv_fit_scales kv_fit_scales_of(const kv_fit *fit);
+
+/* Stored bits of the fitted heads: codes, scales, zero points, means, sparse entries, 16-bit
+ * windows. Sparse entries are counted while they are decoded, so call it after all tokens were. */
+int64_t kv_fit_bits(const kv_fit *fit);
+
+KV_EXTERN_C_END
+
+#endif

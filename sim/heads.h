@@ -1,0 +1,84 @@
+/* Attention heads: synthetic ones with the statistics real KV caches show, or captured ones.
+ *
+ * A head instance is (layer, kv head, replicate seed). Before RoPE
+ *
+ *     key[t][c]   = gain_k(t) * (mean_c + sigma_c * z)          z ~ N(0, 1) unless configured
+ *     value[t][c] = gain_v(t) * (vmean_c + vsigma_c * z)
+ *     query[i][c] = query.gain * z, then shaped by the query's class
+ *
+ * kv_heads_config holds every setting under `heads:` of a configuration, flat; sim/heads_keys.c
+ * holds the one key table that reads, prints and documents them. Zero-initialised and passed through
+ * the table's defaults it is valid. A sweep point or a layer of a profile is a copy with a few keys
+ * set again. */
+#ifndef KVANT_SIM_HEADS_H
+#define KVANT_SIM_HEADS_H
+
+#include "kernels/backend.h"
+#include "kernels/rope.h"
+
+typedef struct {
+    int64_t count;
+    int64_t *items;
+} kv_int_list;
+
+typedef enum {
+    KV_GENERATOR_PHILOX,
+    KV_GENERATOR_NUMPY,
+    KV_GENERATOR_TORCH,
+    KV_GENERATOR_CAPTURE
+} kv_generator;
+
+typedef enum { KV_NORMAL, KV_UNIFORM, KV_LAPLACE } kv_distribution;
+typedef enum { KV_PLACEMENT_RANDOM, KV_PLACEMENT_ROPE_LOW } kv_placement;
+typedef enum { KV_DRIFT_NONE, KV_DRIFT_LINEAR, KV_DRIFT_LOG } kv_drift;
+typedef enum { KV_CLASS_ISOTROPIC, KV_CLASS_LOCAL, KV_CLASS_NEEDLE, KV_CLASS_COUNT } kv_query_class;
+
+/* Planted outlier channels: `channels` lists them, or `count` places them. */
+typedef struct {
+    kv_int_list channels;
+    int64_t count;
+    int64_t placement; /* kv_placement */
+    double scale;      /* multiplies the spread sigma_c; 1 = not planted */
+    double bias;       /* mean_c in units of sigma (the plain channels' spread), random sign */
+} kv_outliers;
+
+typedef struct {
+    int64_t generator; /* kv_generator */
+    int64_t distribution;
+    kv_int_list seeds;
+    int64_t tokens, head_dim, queries;
+    int64_t layers, kv_heads, query_heads; /* query_heads 0 = kv_heads */
+    int64_t window;                        /* sliding window W, 0 = full */
+    char *capture;                         /* path (resolved) with generator capture */
+    kv_int_list capture_layers;            /* empty = all of the file */
+    kv_outliers outliers, value_outliers;
+    double value_mean;                     /* per-channel value mean: spread of N(0, value_mean) */
+    kv_rope_settings rope;
+    double query_gain;
+    kv_int_list query_position;            /* empty = the last Q positions */
+    double class_share[KV_CLASS_COUNT];    /* shares of the queries, isotropic first */
+    double local_mass;
+    int64_t local_span;
+    double needle_depth;                   /* 0 = first token, 1 = last; */
+    double needle_margin;                  /* nats over the rest, before quantization */
+    int64_t sink_count;
+    double sink_key_gain, sink_value_gain, sink_mass;
+    int64_t drift;
+    double drift_rate;
+} kv_heads_config;
+
+/* A layer that is ready to be evaluated: `layer.source` reads from it. Owned by the caller. */
+typedef struct kv_heads kv_heads;
+
+/* One instance of one layer. `config` has had the layer's profile applied; seed and layer name the
+ * random streams. */
+kv_status kv_heads_create(kv_heads **out, const kv_heads_config *config, int64_t layer, int64_t seed,
+                          kv_error *err);
+void kv_heads_free(kv_heads *heads);
+
+const kv_layer *kv_heads_layer(const kv_heads *heads);
+
+/* Class of each query row, [query_heads][Q]. */
+const uint8_t *kv_heads_classes(const kv_heads *heads);
+
+#endif
