@@ -18,8 +18,8 @@
  * Shapes: x [T][D] is one kv head in the quantizer's position (pre- or post-RoPE), row-major float.
  * Determinism: the result does not depend on thread count, on the order of absorb calls within a
  * pass, or on how the tokens are split over decode calls. Codes, scales and values are bit-identical
- * on every backend. Formulas: ../shared/design is not part of the tree, so every rule is stated
- * beside the function that implements it, with its source. */
+ * on every backend. Every rule is stated beside the
+ * function that implements it, with its source. */
 #ifndef KVANT_KERNELS_QUANTIZE_H
 #define KVANT_KERNELS_QUANTIZE_H
 
@@ -28,6 +28,7 @@
 
 #include "kernels/error.h"
 #include "kernels/format.h"
+#include "kernels/stages.h"
 
 KV_EXTERN_C_BEGIN
 
@@ -41,36 +42,22 @@ typedef enum {
     KV_TILE_BLOCK      /* tile_tokens x tile_channels of one kv head; 0 means all */
 } kv_tile;
 
-typedef enum {
-    KV_RANGE_EXTREMES, /* absmax, or min and max with is_asymmetric: the default */
-    KV_RANGE_MSE,      /* clip factor 1.00, 0.99 ... 0.50 with the least squared error */
-    KV_RANGE_PERCENTILE,
-    KV_RANGE_UNIT /* scale 1, saturating */
-} kv_range;
-
-typedef enum {
-    KV_SCALE_F32,
-    KV_SCALE_F16,
-    KV_SCALE_BF16,
-    KV_SCALE_E8M0,
-    KV_SCALE_E4M3
-} kv_scale_storage;
+/* A transform's setting: off, or on with the value its row of KV_TRANSFORM_TABLE describes. */
+typedef struct {
+    bool is_on, has_signs;
+    double value; /* 0 = the row's preset (hadamard: head_dim) */
+} kv_transform_setting;
 
 typedef struct {
     /* position */
     bool is_pre_rope; /* keys only */
-    /* transforms, applied in this order and inverted in the reverse one */
-    bool center;
-    bool smooth;
-    double smooth_exponent;     /* a in lambda_c = max_t |x_tc|^a; 0 means 0.5 */
-    int64_t hadamard;           /* block size along channels; 0 none, -1 head_dim */
-    bool hadamard_signs;        /* seeded +-1 before the rotation */
-    double outliers_percent;    /* kept exact at f16 with a 16-bit index; 0 none */
+    kv_transform_setting transforms[KV_TRANSFORM_COUNT];
+    double outliers_percent; /* kept at f16 with a 16-bit index; 0 none */
     /* tile, range, grid, scale storage */
     kv_tile tile;
     int64_t tile_tokens, tile_channels; /* KV_TILE_BLOCK */
     kv_range range;
-    double percentile;          /* KV_RANGE_PERCENTILE */
+    double range_value;         /* percentile p */
     int64_t static_tokens;      /* ranges from the first N tokens only; 0 off */
     int64_t static_seeds;       /* ranges from K other seeds; 0 off */
     kv_format_id format;
@@ -81,13 +68,14 @@ typedef struct {
 } kv_quantizer;
 
 /* heads: 1 for a fit of a single kv head, the layer's kv heads where kv_quantizer_is_layer_wide.
- * rope_pair_distance: how a smooth transform pairs channels of a post-RoPE key: 0 = not paired;
- * D/2-like for layout half (c, c + distance) with rotary_dim = 2 * distance; 1 for interleaved
- * (2i, 2i+1) with rotary_dim given. */
+ * rotary_dim and is_rope_interleaved say which channels RoPE pairs (c, c + rotary_dim / 2 or 2i,
+ * 2i + 1), for transforms that must treat a pair alike; rotary_dim 0 where nothing is paired: values,
+ * and keys in pre-RoPE position. seed names the stream of seeded signs. */
 typedef struct {
     int64_t heads, tokens, head_dim;
     int64_t rotary_dim;         /* 0: channels are not paired */
     bool is_rope_interleaved;
+    uint64_t seed;
 } kv_tensor_shape;
 
 typedef struct kv_fit kv_fit;
