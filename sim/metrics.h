@@ -1,0 +1,44 @@
+/* Metrics: what the raw measurements of a layer mean. One table; a metric is one function and one
+ * row. Definitions with their formulas are in the `about` of each row (`kvant list metrics`).
+ *
+ * Per kv head, over the query rows of one class. Ratios are ratios of norms, never means of
+ * elementwise ratios, which diverge near zero. */
+#ifndef KVANT_SIM_METRICS_H
+#define KVANT_SIM_METRICS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kernels/backend.h"
+
+/* Which dimensions a metric has, apart from the swept ones, layer and seed. */
+typedef enum {
+    KV_SCOPE_QUERIES, /* scheme, head, class */
+    KV_SCOPE_TENSOR,  /* scheme, head */
+    KV_SCOPE_LAYER,   /* scheme */
+    KV_SCOPE_HEAD     /* head: a property of the exact tensors */
+} kv_metric_scope;
+
+/* Where to look: one kv head, one scheme, the rows of one query class. */
+typedef struct {
+    const kv_layer *layer;
+    const kv_measurements *measured;
+    int64_t head, key, value, pair;
+    const int64_t *rows; /* [n_rows] indices into the head's rows */
+    int64_t n_rows;
+    double *scratch; /* [n_rows] */
+} kv_metric_view;
+
+typedef struct {
+    const char *name, *units, *about;
+    kv_metric_scope scope;
+    const char *combine; /* how values of several heads and layers become one: mean or max */
+    bool needs_rows, needs_levels;
+    double (*value)(const kv_metric_view *view); /* NaN where it does not apply */
+} kv_metric;
+
+/* NULL past the end, or for an unknown name. */
+const kv_metric *kv_metric_at(size_t id);
+const kv_metric *kv_metric_find(const char *name);
+
+#endif
