@@ -8,10 +8,10 @@
  * queries, keys are read once in token tiles that fit in cache; each tile is dequantized once per
  * key scheme and multiplied with the queries, which leaves logits [N_k + 1][Q][T]; whole rows then
  * give the exact distribution, its quantized counterpart and every row metric (total variation and
- * top-k need whole distributions, which an online softmax never has); values are read once in tiles,
- * dequantized once per value scheme and multiplied with the weights of every key scheme paired with
- * it. N_k + N_k * N_v small products, never N_k * N_v quantizations. The query block is chosen so
- * that the logits stay below half of one head's keys and values.
+ * top-k need whole distributions, which an online softmax never has); values are read once in
+ * tiles, dequantized once per value scheme and multiplied with the weights of every key scheme
+ * paired with it. N_k + N_k * N_v small products, never N_k * N_v quantizations. The query block is
+ * chosen so that the logits stay below half of one head's keys and values.
  *
  * Exact reference: p = softmax(q.k / sqrt(D)) over visible tokens, o = sum p v, on unquantized
  * float keys and values. */
@@ -29,9 +29,10 @@ KV_EXTERN_C_BEGIN
 typedef enum { KV_KEY, KV_KEY_PRE_ROPE, KV_VALUE } kv_tensor;
 
 /* Where a layer's numbers come from. `load` writes one kv head, out [T][D]; KV_KEY is the key as
- * attention uses it (after RoPE), KV_KEY_PRE_ROPE the one before. calibration 0 is the layer itself,
- * 1 ... static_seeds are other draws for static scales. `query` writes the rows of one kv head's
- * group, out [query_heads / kv_heads * Q][D], after RoPE. Both are called from several threads. */
+ * attention uses it (after RoPE), KV_KEY_PRE_ROPE the one before. calibration 0 is the layer
+ * itself, 1 ... static_seeds are other draws for static scales. `query` writes the rows of one kv
+ * head's group, out [query_heads / kv_heads * Q][D], after RoPE. Both are called from several
+ * threads. */
 typedef struct {
     void *context;
     kv_status (*load)(void *context, kv_tensor tensor, int64_t kv_head, int64_t calibration,
@@ -68,27 +69,28 @@ extern const int64_t kv_top_k[KV_TOP_COUNT]; /* 1, 8, 64 */
 
 /* One key scheme, one query row. */
 typedef struct {
-    double logit_err_max;    /* max |l^ - l| over visible tokens, nats */
-    double logit_err_square; /* sum of (l^ - l)^2 over visible tokens, nats^2 */
-    double kl;               /* KL(p || p^), nats */
-    double tv;               /* 1/2 sum |p - p^| */
+    double logit_err_max;           /* max |l^ - l| over visible tokens, nats */
+    double logit_err_square;        /* sum of (l^ - l)^2 over visible tokens, nats^2 */
+    double kl;                      /* KL(p || p^), nats */
+    double tv;                      /* 1/2 sum |p - p^| */
     double top_agree[KV_TOP_COUNT]; /* |top-k(p) & top-k(p^)| / min(k, visible) */
-    double needle_margin;    /* quantized logit of the needle minus the largest other, nats */
+    double needle_margin; /* quantized logit of the needle minus the largest other, nats */
 } kv_key_row;
 
-/* Raw numbers of one layer. R = query_heads / kv_heads * Q rows per kv head, row = h_in_group * Q + i. */
+/* Raw numbers of one layer. R = query_heads / kv_heads * Q rows per kv head, row = h_in_group * Q +
+ * i. */
 typedef struct {
     int64_t heads, rows, n_keys, n_values, n_pairs;
-    int64_t *visible;           /* [R] visible tokens of each row */
-    double *out_square;         /* [G][R]          |o|^2 */
-    double *out_err_square;     /* [G][P][R]       |o^ - o|^2 */
-    kv_key_row *key_rows;       /* [G][N_k][R] */
-    double *exact_needle_margin;/* [G][R] margin with exact keys */
+    int64_t *visible;                          /* [R] visible tokens of each row */
+    double *out_square;                        /* [G][R]          |o|^2 */
+    double *out_err_square;                    /* [G][P][R]       |o^ - o|^2 */
+    kv_key_row *key_rows;                      /* [G][N_k][R] */
+    double *exact_needle_margin;               /* [G][R] margin with exact keys */
     double *key_square, *value_square;         /* [G]       |x|^2 */
     double *key_err_square, *value_err_square; /* [G][N_k], [G][N_v]   |x^ - x|^2, in the space
                                                   attention uses (keys after RoPE) */
     double *key_absmax, *key_absmedian;        /* [G] of the exact key after RoPE */
-    double *key_levels;         /* [G][N_k], NaN where not wanted */
+    double *key_levels;                        /* [G][N_k], NaN where not wanted */
     double *key_bits, *value_bits; /* [N_k], [N_v] stored bits of the layer, all kv heads */
 } kv_measurements;
 

@@ -4,7 +4,8 @@
  * Three kinds:
  *  - integer grids (int2 ... int8): symmetric (codes -qmax ... qmax, qmax = 2^(b-1) - 1) or
  *    asymmetric (codes 0 ... 2^b - 1 from the tile's min);
- *  - float grids (e4m3, e5m2, f16 ...): a scaled number is rounded to the nearest representable one;
+ *  - float grids (e4m3, e5m2, f16 ...): a scaled number is rounded to the nearest representable
+ * one;
  *  - blocks (q8_0, q4_0): own their tile of 32 channels, their range and their scale storage.
  *
  *     const kv_format *f = kv_format_find("int8");
@@ -26,17 +27,17 @@ typedef enum {
 #define KV_ROW(name, NAME, ...) KV_FORMAT_##NAME,
     KV_FORMAT_TABLE(KV_ROW)
 #undef KV_ROW
-    KV_FORMAT_COUNT
+        KV_FORMAT_COUNT
 } kv_format_id;
 
 typedef struct {
     const char *name;
     const char *about; /* one line, with the source of the formula */
     kv_format_kind kind;
-    int bits;            /* of one code; for blocks, bits of the codes alone */
-    float maximum;       /* largest magnitude of the symmetric grid; 0 for exact and blocks */
-    int block_elements;  /* 1, or 32 for blocks */
-    int block_bits;      /* stored bits of one block, scale included; equals bits otherwise */
+    int bits;           /* of one code; for blocks, bits of the codes alone */
+    float maximum;      /* largest magnitude of the symmetric grid; 0 for exact and blocks */
+    int block_elements; /* 1, or 32 for blocks */
+    int block_bits;     /* stored bits of one block, scale included; equals bits otherwise */
 } kv_format;
 
 /* Rows of the table; NULL past the end or for an unknown name. */

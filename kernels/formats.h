@@ -6,8 +6,9 @@
  *  FLOAT    KV_NAME_MAXIMUM, kv_NAME_encode(float) -> uint32_t (round to nearest even, saturating),
  *           kv_NAME_decode(uint32_t) -> float, kv_NAME_round(float) -> float = decode(encode(x)),
  *           branch-free so that loops over it vectorize
- *  BLOCK    KV_NAME_BITS_PER_BLOCK, struct kv_NAME_block, kv_NAME_encode_block(block *, const float [32]),
- *           kv_NAME_decode_block(float [32], const block *), kv_NAME_block_codes(uint32_t [32], const block *) */
+ *  BLOCK    KV_NAME_BITS_PER_BLOCK, struct kv_NAME_block, kv_NAME_encode_block(block *, const float
+ * [32]), kv_NAME_decode_block(float [32], const block *), kv_NAME_block_codes(uint32_t [32], const
+ * block *) */
 #ifndef KVANT_KERNELS_FORMATS_H
 #define KVANT_KERNELS_FORMATS_H
 

@@ -17,9 +17,9 @@
  *
  * Shapes: x [T][D] is one kv head in the quantizer's position (pre- or post-RoPE), row-major float.
  * Determinism: the result does not depend on thread count, on the order of absorb calls within a
- * pass, or on how the tokens are split over decode calls. Codes, scales and values are bit-identical
- * on every backend. Every rule is stated beside the
- * function that implements it, with its source. */
+ * pass, or on how the tokens are split over decode calls. Codes, scales and values are
+ * bit-identical on every backend. Every rule is stated beside the function that implements it, with
+ * its source. */
 #ifndef KVANT_KERNELS_QUANTIZE_H
 #define KVANT_KERNELS_QUANTIZE_H
 
@@ -57,9 +57,9 @@ typedef struct {
     kv_tile tile;
     int64_t tile_tokens, tile_channels; /* KV_TILE_BLOCK */
     kv_range range;
-    double range_value;         /* percentile p */
-    int64_t static_tokens;      /* ranges from the first N tokens only; 0 off */
-    int64_t static_seeds;       /* ranges from K other seeds; 0 off */
+    double range_value;    /* percentile p */
+    int64_t static_tokens; /* ranges from the first N tokens only; 0 off */
+    int64_t static_seeds;  /* ranges from K other seeds; 0 off */
     kv_format_id format;
     bool is_asymmetric;
     kv_scale_storage scale_storage;
@@ -69,11 +69,11 @@ typedef struct {
 
 /* heads: 1 for a fit of a single kv head, the layer's kv heads where kv_quantizer_is_layer_wide.
  * rotary_dim and is_rope_interleaved say which channels RoPE pairs (c, c + rotary_dim / 2 or 2i,
- * 2i + 1), for transforms that must treat a pair alike; rotary_dim 0 where nothing is paired: values,
- * and keys in pre-RoPE position. seed names the stream of seeded signs. */
+ * 2i + 1), for transforms that must treat a pair alike; rotary_dim 0 where nothing is paired:
+ * values, and keys in pre-RoPE position. seed names the stream of seeded signs. */
 typedef struct {
     int64_t heads, tokens, head_dim;
-    int64_t rotary_dim;         /* 0: channels are not paired */
+    int64_t rotary_dim; /* 0: channels are not paired */
     bool is_rope_interleaved;
     uint64_t seed;
 } kv_tensor_shape;

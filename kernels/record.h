@@ -6,9 +6,9 @@
  *
  *     kv_record *r;
  *     kv_record_create(&r, &err);
- *     kv_record_add_dimension(r, &(kv_dimension_spec){.name = "seed", .length = 3, .numbers = s}, &err);
- *     kv_record_add_array(r, &(kv_array_spec){.name = "out_err", .units = "1",
- *         .dimensions = {"seed"}, .numbers = v}, &err);
+ *     kv_record_add_dimension(r, &(kv_dimension_spec){.name = "seed", .length = 3, .numbers = s},
+ * &err); kv_record_add_array(r, &(kv_array_spec){.name = "out_err", .units = "1", .dimensions =
+ * {"seed"}, .numbers = v}, &err);
  */
 #ifndef KVANT_KERNELS_RECORD_H
 #define KVANT_KERNELS_RECORD_H

@@ -2,13 +2,13 @@
  * theta_i = base^(-2i / rotary_dim), i < rotary_dim / 2.
  *
  * Layout half pairs channel i with i + rotary_dim/2 (GPT-NeoX, Llama in transformers); interleaved
- * pairs 2i with 2i + 1 (GPT-J, Llama's original). Channels past rotary_dim are left alone. Angles and
- * the rotation are computed in double from the position and rounded to float once.
- * Scalings change theta_i (and, for yarn, the magnitude):
- *   linear  theta / factor                                   (Chen et al. 2023, position interpolation)
- *   ntk     base * factor^(rotary_dim / (rotary_dim - 2))    ("NTK-aware" scaling)
+ * pairs 2i with 2i + 1 (GPT-J, Llama's original). Channels past rotary_dim are left alone. Angles
+ * and the rotation are computed in double from the position and rounded to float once. Scalings
+ * change theta_i (and, for yarn, the magnitude): linear  theta / factor (Chen et al. 2023, position
+ * interpolation) ntk     base * factor^(rotary_dim / (rotary_dim - 2))    ("NTK-aware" scaling)
  *   yarn    ramp between both by wavelength, magnitude 0.1 ln(factor) + 1   (Peng et al. 2023)
- *   llama3  ramp by wavelength with low/high frequency factors              (Llama 3.1 model code) */
+ *   llama3  ramp by wavelength with low/high frequency factors              (Llama 3.1 model code)
+ */
 #ifndef KVANT_KERNELS_ROPE_H
 #define KVANT_KERNELS_ROPE_H
 
@@ -27,13 +27,14 @@ typedef enum {
     KV_ROPE_SCALING_LLAMA3
 } kv_rope_scaling;
 
-/* Zero (layout none) is "no rotation". int64_t fields hold the enums so that key tables can set them. */
+/* Zero (layout none) is "no rotation". int64_t fields hold the enums so that key tables can set
+ * them. */
 typedef struct {
-    int64_t layout;     /* kv_rope_layout */
-    double base;        /* theta; 0 means 10000 */
-    int64_t rotary_dim; /* even, <= head_dim; 0 means head_dim */
+    int64_t layout;          /* kv_rope_layout */
+    double base;             /* theta; 0 means 10000 */
+    int64_t rotary_dim;      /* even, <= head_dim; 0 means head_dim */
     int64_t training_length; /* tokens the model was trained on; where "low frequency" begins */
-    int64_t scaling;    /* kv_rope_scaling */
+    int64_t scaling;         /* kv_rope_scaling */
     double factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     int64_t original_length; /* original_max_position_embeddings of yarn and llama3 */
 } kv_rope_settings;

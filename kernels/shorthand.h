@@ -3,7 +3,8 @@
  *
  *     int8/channel   int4/token:zero   int2/32x1:zero:scale=f16:flush=128   q4_0:hadamard=64   f32
  *
- * Formats are the rows of formats.h, options the rows of stages.h and of the table in shorthand.c. */
+ * Formats are the rows of formats.h, options the rows of stages.h and of the table in shorthand.c.
+ */
 #ifndef KVANT_KERNELS_SHORTHAND_H
 #define KVANT_KERNELS_SHORTHAND_H
 

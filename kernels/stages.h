@@ -17,31 +17,30 @@ KV_EXTERN_C_BEGIN
 
 /*    name      NAME      value              minimum maximum preset about */
 #define KV_TRANSFORM_TABLE(X)                                                                      \
-    X(center,   CENTER,   KV_VALUE_NONE,     0, 0, 0,                                              \
+    X(center, CENTER, KV_VALUE_NONE, 0, 0, 0,                                                      \
       "subtract the channel mean over tokens (f16, 16 bits a channel), add it back after")         \
-    X(smooth,   SMOOTH,   KV_VALUE_OPTIONAL, 0, 1, 0.5,                                            \
+    X(smooth, SMOOTH, KV_VALUE_OPTIONAL, 0, 1, 0.5,                                                \
       "divide channel c by (max_t |x_tc|)^a, multiply back after (SmoothAttention, QServe 4.2)")   \
     X(hadamard, HADAMARD, KV_VALUE_OPTIONAL, 2, 65536, 0,                                          \
-      "rotate blocks of n channels by an orthonormal Sylvester-Hadamard matrix; default head_dim; " \
+      "rotate blocks of n channels by an orthonormal Sylvester-Hadamard matrix; default "          \
+      "head_dim; "                                                                                 \
       "n+signs puts seeded +-1 first (QuaRot 4)")
 
 #define KV_RANGE_TABLE(X)                                                                          \
-    X(extremes,   EXTREMES,   KV_VALUE_NONE,     0, 0, 0,                                          \
-      "absmax, or min and max with zero: the default")                                             \
-    X(mse,        MSE,        KV_VALUE_NONE,     0, 0, 0,                                          \
+    X(extremes, EXTREMES, KV_VALUE_NONE, 0, 0, 0, "absmax, or min and max with zero: the default") \
+    X(mse, MSE, KV_VALUE_NONE, 0, 0, 0,                                                            \
       "clip factor 1.00, 0.99 ... 0.50 with the least squared error of the tile")                  \
     X(percentile, PERCENTILE, KV_VALUE_REQUIRED, 50, 100, 0,                                       \
       "p-th percentile of |x|, with zero the (100-p)-th and p-th of x; the rest saturates")        \
-    X(unit,       UNIT,       KV_VALUE_NONE,     0, 0, 0,                                          \
-      "scale 1, saturating")
+    X(unit, UNIT, KV_VALUE_NONE, 0, 0, 0, "scale 1, saturating")
 
 /*    name  NAME  bits about */
 #define KV_SCALE_TABLE(X)                                                                          \
-    X(f32,  F32,  32, "IEEE binary32: the default")                                                \
-    X(f16,  F16,  16, "IEEE binary16")                                                             \
+    X(f32, F32, 32, "IEEE binary32: the default")                                                  \
+    X(f16, F16, 16, "IEEE binary16")                                                               \
     X(bf16, BF16, 16, "bfloat16")                                                                  \
-    X(e8m0, E8M0, 8,  "a power of two, exponent rounded up (OCP MX scale type)")                   \
-    X(e4m3, E4M3, 8,  "e4m3 under one f32 scale per tensor (NVFP4's two levels)")
+    X(e8m0, E8M0, 8, "a power of two, exponent rounded up (OCP MX scale type)")                    \
+    X(e4m3, E4M3, 8, "e4m3 under one f32 scale per tensor (NVFP4's two levels)")
 
 #define KV_ROW(name, NAME, ...) KV_TRANSFORM_##NAME,
 typedef enum { KV_TRANSFORM_TABLE(KV_ROW) KV_TRANSFORM_COUNT } kv_transform_id;

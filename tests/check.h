@@ -1,4 +1,5 @@
-/* The test programs' one tool: CHECK(condition) and CHECK_TEXT count failures, check_done() ends. */
+/* The test programs' one tool: CHECK(condition) and CHECK_TEXT count failures, check_done() ends.
+ */
 #ifndef KVANT_TESTS_CHECK_H
 #define KVANT_TESTS_CHECK_H
 
@@ -22,7 +23,8 @@ static int check_failures;
 #define CHECK_TEXT(found, expected)                                                                \
     do {                                                                                           \
         const char *const found_ = (found), *const expected_ = (expected);                         \
-        CHECK(strcmp(found_, expected_) == 0, "\n  found    %s\n  expected %s", found_, expected_); \
+        CHECK(strcmp(found_, expected_) == 0, "\n  found    %s\n  expected %s", found_,            \
+              expected_);                                                                          \
     } while (0)
 
 static inline int check_done(void)

@@ -1,4 +1,5 @@
-/* Errors and allocation: first failure wins, context reads from task to cause, sizes are checked. */
+/* Errors and allocation: first failure wins, context reads from task to cause, sizes are checked.
+ */
 #include "kernels/memory.h"
 #include "tests/check.h"
 
@@ -15,7 +16,8 @@ int main(void)
     err = (kv_error){0};
     CHECK(kv_allocate(&memory, SIZE_MAX / 2, 4, &err) == KV_ENOMEM, "an overflowing size");
     err = (kv_error){0};
-    CHECK(kv_allocate3(&memory, 1u << 31, 1u << 31, 1u << 31, 1, &err) == KV_ENOMEM, "three extents");
+    CHECK(kv_allocate3(&memory, 1u << 31, 1u << 31, 1u << 31, 1, &err) == KV_ENOMEM,
+          "three extents");
     kv_fail_allocation(1);
     err = (kv_error){0};
     CHECK(kv_allocate(&memory, 0, 8, &err) == KV_OK && memory, "%s", err.message);
