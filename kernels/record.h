@@ -2,7 +2,9 @@
  *
  * The simulator and the tuner make records; results/ stores, prints and plots them without knowing
  * what they mean. An array's axes are named dimensions of the record, in row-major order. A
- * dimension carries its coordinate (numbers or texts). NaN means "not run".
+ * dimension carries its coordinate (numbers or texts). NaN means "not run". Names are not empty and
+ * hold no '/'; dimensions and arrays share one set of names, attributes have their own. Texts are
+ * UTF-8; bytes that are not become '?'.
  *
  *     kv_record *r;
  *     kv_record_create(&r, &err);
@@ -29,8 +31,10 @@ typedef struct {
     char **texts;    /* [length] */
 } kv_dimension;
 
+/* `combine` says how the values of layers and heads become one: NULL or "mean", "rms" (the root of
+ * the mean of squares), "max", "min". */
 typedef struct {
-    char *name, *units, *long_name;
+    char *name, *units, *long_name, *combine;
     int rank;
     int dimensions[KV_RECORD_MAX_RANK]; /* indices into kv_record.dimensions, outermost first */
     int64_t count;                      /* product of the extents; 1 for a scalar */
@@ -66,12 +70,15 @@ typedef struct {
     const char *dimensions[KV_RECORD_MAX_RANK + 1];
     const double *numbers;
     const char *const *texts;
+    const char *combine; /* as in kv_array; NULL = mean */
 } kv_array_spec;
 
 kv_status kv_record_create(kv_record **out, kv_error *err);
 void kv_record_free(kv_record *record);
 
-/* Adding a name twice, an unknown dimension or a size that overflows is an error. */
+/* Adding a name twice, an unknown dimension or a size that overflows is an error. Adding moves
+ * kv_dimension and kv_array structs; the values they point to stay where they are. Setting an
+ * attribute again replaces it. */
 kv_status kv_record_add_dimension(kv_record *record, const kv_dimension_spec *spec, kv_error *err);
 kv_status kv_record_add_array(kv_record *record, const kv_array_spec *spec, kv_error *err);
 kv_status kv_record_set_text(kv_record *record, const char *name, const char *text, kv_error *err);

@@ -1,0 +1,28 @@
+/* Figures from a record, drawn by gnuplot.
+ *
+ * A line with a 95 % interval per scheme over a swept parameter, layer or head; bars when x is the
+ * scheme; a heat map when the schemes are a full key x value matrix. Axes are logarithmic where
+ * the values ask for it.
+ *
+ *     kv_plot(stdout, "fig.svg", record, &(kv_plot_request){.metric = "out_err"}, &err);
+ */
+#ifndef KVANT_RESULTS_PLOT_H
+#define KVANT_RESULTS_PLOT_H
+
+#include <stdio.h>
+
+#include "kernels/record.h"
+
+/* All zero: the first metric, over the first swept parameter with several values (else schemes). */
+typedef struct {
+    const char *metric, *x;
+    int n_where;
+    const char *const *where; /* as in table.h */
+} kv_plot_request;
+
+/* Draws to `path`, whose ending says how: .svg, .png or .pdf; "-" draws with characters to
+ * `terminal`. The file appears when it is whole. KV_EUNSUPPORTED where gnuplot is missing. */
+kv_status kv_plot(FILE *terminal, const char *path, const kv_record *record,
+                  const kv_plot_request *request, kv_error *err);
+
+#endif
