@@ -1,0 +1,33 @@
+/* Benchmarks: how fast each kernel of this build runs on this machine, beside the limit that
+ * bounds it, which is measured in the same run and never looked up.
+ *
+ *     kv_bench_row rows[KV_BENCH_MAX_ROWS];
+ *     int n_rows;
+ *     kv_bench_run(rows, &n_rows, 1, &err);
+ */
+#ifndef KVANT_KERNELS_BENCH_H
+#define KVANT_KERNELS_BENCH_H
+
+#include "kernels/error.h"
+
+KV_EXTERN_C_BEGIN
+
+enum { KV_BENCH_MAX_ROWS = 32 };
+
+/* seconds: median of several runs of the kernel. rate is in `unit` (GFLOP/s or GB/s) and counts
+ * only the work asked for: 2 flop per multiply-add of the products, bytes read of the tensor.
+ * bound: "fma" or "bandwidth", the limit that `peak` (same unit) is; fraction = rate / peak. The
+ * rows that measure the limits themselves have fraction 1. Texts are static. */
+typedef struct {
+    const char *kernel, *shape;
+    double seconds, rate;
+    const char *unit, *bound;
+    double peak, fraction;
+} kv_bench_row;
+
+/* Fills rows [KV_BENCH_MAX_ROWS] and their number. threads < 1 means 1. Takes a few seconds. */
+kv_status kv_bench_run(kv_bench_row *rows, int *n_rows, int threads, kv_error *err);
+
+KV_EXTERN_C_END
+
+#endif
