@@ -33,6 +33,21 @@ typedef enum { KV_PLACEMENT_RANDOM, KV_PLACEMENT_ROPE_LOW } kv_placement;
 typedef enum { KV_DRIFT_NONE, KV_DRIFT_LINEAR, KV_DRIFT_LOG } kv_drift;
 typedef enum { KV_CLASS_ISOTROPIC, KV_CLASS_LOCAL, KV_CLASS_NEEDLE, KV_CLASS_COUNT } kv_query_class;
 
+/* Captured tensors that lie in separate .npy or .safetensors files: "k.npy", "m.safetensors:name".
+ * key [G][T][D] (or [T][D]), value alike, query [H][Q][D]; query may be NULL. */
+typedef struct {
+    int64_t layer;
+    char *key, *value, *query;
+} kv_capture_files;
+
+/* RoPE and query positions of such files are the configuration's `rope` and `query.position`. */
+typedef struct {
+    bool is_pre_rope;     /* key_position: pre-rope or post-rope (default) */
+    int64_t window;       /* sliding window of these layers, 0 = full */
+    int64_t count;
+    kv_capture_files *files; /* [count] by rising layer; paths are resolved */
+} kv_capture_map;
+
 /* Planted outlier channels: `channels` lists them, or `count` places them. */
 typedef struct {
     kv_int_list channels;
@@ -49,7 +64,8 @@ typedef struct {
     int64_t tokens, head_dim, queries;
     int64_t layers, kv_heads, query_heads; /* query_heads 0 = kv_heads */
     int64_t window;                        /* sliding window W, 0 = full */
-    char *capture;                         /* path (resolved) with generator capture */
+    char *capture;                         /* path (resolved) with generator capture; "" none */
+    kv_capture_map capture_map;            /* or count > 0: separate files */
     kv_int_list capture_layers;            /* empty = all of the file */
     kv_outliers outliers, value_outliers;
     double value_mean;                     /* per-channel value mean: spread of N(0, value_mean) */
@@ -66,6 +82,13 @@ typedef struct {
     int64_t drift;
     double drift_rate;
 } kv_heads_config;
+
+/* Copy and release of everything a configuration owns. */
+kv_status kv_heads_config_copy(kv_heads_config *out, const kv_heads_config *config, kv_error *err);
+void kv_heads_config_free_contents(kv_heads_config *config);
+
+/* Settings that contradict each other: KV_EREQUEST with a sentence that names the keys. */
+kv_status kv_heads_config_check(const kv_heads_config *config, kv_error *err);
 
 /* A layer that is ready to be evaluated: `layer.source` reads from it. Owned by the caller. */
 typedef struct kv_heads kv_heads;
