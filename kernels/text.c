@@ -1,0 +1,99 @@
+/* Strict numbers and a growing string: see text.h. */
+#include "kernels/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/memory.h"
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static const char *skip_digits(const char *text)
+{
+    while (is_digit(*text)) text++;
+    return text;
+}
+
+bool kv_parse_int(const char *text, int64_t *value)
+{
+    const char *const digits = text + (*text == '-' || *text == '+');
+    const char *const end = skip_digits(digits);
+    if (end == digits || *end || (digits[0] == '0' && digits[1])) return false;
+    errno = 0;
+    long long const found = strtoll(text, NULL, 10);
+    if (errno) return false;
+    *value = found;
+    return true;
+}
+
+bool kv_parse_real(const char *text, double *value)
+{
+    const char *at = text + (*text == '-' || *text == '+');
+    const char *const whole = at;
+    at = skip_digits(at);
+    size_t digits = (size_t)(at - whole);
+    if (*at == '.') {
+        const char *const fraction = ++at;
+        at = skip_digits(at);
+        digits += (size_t)(at - fraction);
+    }
+    if (!digits) return false;
+    if (*at == 'e' || *at == 'E') {
+        at++;
+        at += *at == '-' || *at == '+';
+        const char *const exponent = at;
+        at = skip_digits(at);
+        if (at == exponent) return false;
+    }
+    if (*at) return false;
+    double const found = strtod(text, NULL);
+    if (!isfinite(found)) return false;
+    *value = found;
+    return true;
+}
+
+const char *kv_real_text(char out[KV_REAL_TEXT], double value)
+{
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(out, KV_REAL_TEXT, "%.*g", precision, value);
+        if (strtod(out, NULL) == value) break;
+    }
+    return out;
+}
+
+kv_status kv_text_add(kv_text *text, kv_error *err, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int const wanted = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (wanted < 0) return KV_FAIL(err, KV_EIO, "text cannot be printed");
+    kv_status const status = kv_grow((void **)&text->data, &text->capacity, text->length,
+                                     text->length + (size_t)wanted + 1, 1, err);
+    if (status != KV_OK) return status;
+    va_start(arguments, format);
+    vsnprintf(text->data + text->length, (size_t)wanted + 1, format, arguments);
+    va_end(arguments);
+    text->length += (size_t)wanted;
+    return KV_OK;
+}
+
+char *kv_text_take(kv_text *text)
+{
+    char *const data = text->data;
+    *text = (kv_text){0};
+    return data;
+}
+
+void kv_text_free(kv_text *text)
+{
+    kv_free(text->data);
+    *text = (kv_text){0};
+}
