@@ -16,6 +16,9 @@ kv_status kv_file_replace(const char *path, const void *bytes, size_t size, kv_e
 kv_status kv_file_temporary(char **out, const char *path, kv_error *err);
 kv_status kv_file_commit(const char *temporary, const char *path, kv_error *err);
 
+/* Syncs the folder that `path` lies in, so that a new or removed name survives a power failure. */
+kv_status kv_file_sync_folder(const char *path, kv_error *err);
+
 /* All bytes of a file, and one 0 after them that *size does not count. The caller frees. */
 kv_status kv_file_read(char **out, size_t *size, const char *path, kv_error *err);
 

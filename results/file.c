@@ -1,0 +1,134 @@
+/* Whole files: see file.h. */
+#include "results/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernels/memory.h"
+
+static kv_status failed(kv_error *err, const char *doing, const char *path)
+{
+    return KV_FAIL(err, KV_EIO, "%s %s: %s", doing, path, strerror(errno));
+}
+
+/* The temporary name keeps the ending: DIR/.NAME.PID-N.ENDING; programs choose formats by it. */
+kv_status kv_file_temporary(char **out, const char *path, kv_error *err)
+{
+    static atomic_uint counter;
+    const char *const slash = strrchr(path, '/');
+    const char *const name = slash ? slash + 1 : path;
+    const char *const dot = strrchr(name, '.');
+    int const stem = (int)((dot && dot != name ? dot : name + strlen(name)) - name);
+    size_t const size = strlen(path) + 64;
+    void *text = NULL;
+    kv_status const status = kv_allocate(&text, size, 1, err);
+    if (status != KV_OK) return status;
+    snprintf(text, size, "%.*s.%.*s.%ld-%u%s", (int)(name - path), path, stem, name, (long)getpid(),
+             atomic_fetch_add(&counter, 1u), name + stem);
+    *out = text;
+    return KV_OK;
+}
+
+kv_status kv_file_sync_folder(const char *path, kv_error *err)
+{
+    kv_status status = KV_OK;
+    char *folder = NULL;
+    int fd = -1;
+    const char *const slash = strrchr(path, '/');
+    if (!slash)
+        KV_TRY(kv_duplicate(&folder, ".", err));
+    else
+        KV_TRY(kv_duplicate_part(&folder, path, (size_t)(slash - path) + (slash == path), err));
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) KV_TRY(failed(err, "opening the folder", folder));
+    /* some file systems cannot sync a folder; there is nothing more to do then */
+    if (fsync(fd) != 0 && errno != EINVAL) KV_TRY(failed(err, "syncing the folder", folder));
+done:
+    if (fd >= 0) close(fd);
+    kv_free(folder);
+    return status;
+}
+
+static kv_status sync_file(const char *path, kv_error *err)
+{
+    int const fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return failed(err, "opening", path);
+    int const bad = fsync(fd);
+    kv_status const status = bad ? failed(err, "syncing", path) : KV_OK;
+    close(fd);
+    return status;
+}
+
+kv_status kv_file_commit(const char *temporary, const char *path, kv_error *err)
+{
+    kv_status status = KV_OK;
+    KV_TRY(sync_file(temporary, err));
+    if (rename(temporary, path) != 0) KV_TRY(failed(err, "renaming to", path));
+    return kv_file_sync_folder(path, err);
+done:
+    unlink(temporary);
+    return status;
+}
+
+static kv_status write_all(int fd, const char *bytes, size_t size, const char *path, kv_error *err)
+{
+    while (size > 0) {
+        ssize_t const n = write(fd, bytes, size < (1u << 30) ? size : 1u << 30);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return failed(err, "writing", path);
+        bytes += n, size -= (size_t)n;
+    }
+    return KV_OK;
+}
+
+kv_status kv_file_replace(const char *path, const void *bytes, size_t size, kv_error *err)
+{
+    kv_status status = KV_OK;
+    char *temporary = NULL;
+    int fd = -1;
+    KV_TRY(kv_file_temporary(&temporary, path, err));
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) KV_TRY(failed(err, "writing", path));
+    status = write_all(fd, bytes, size, path, err);
+    if (close(fd) != 0 && status == KV_OK) status = failed(err, "writing", path);
+    if (status == KV_OK)
+        status = kv_file_commit(temporary, path, err);
+    else
+        unlink(temporary);
+done:
+    kv_free(temporary);
+    return status;
+}
+
+kv_status kv_file_read(char **out, size_t *size, const char *path, kv_error *err)
+{
+    kv_status status = KV_OK;
+    void *bytes = NULL;
+    size_t used = 0, capacity = 0;
+    struct stat info;
+    int const fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return KV_FAIL(err, KV_EINPUT, "%s: %s", path, strerror(errno));
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        KV_TRY(KV_FAIL(err, KV_EINPUT, "%s: not a file", path));
+    KV_TRY(kv_grow(&bytes, &capacity, 0, (size_t)info.st_size + 2, 1, err));
+    for (;;) {
+        ssize_t const n = read(fd, (char *)bytes + used, capacity - 1 - used);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) KV_TRY(failed(err, "reading", path));
+        if (n == 0) break;
+        used += (size_t)n;
+        KV_TRY(kv_grow(&bytes, &capacity, used, used + 2, 1, err));
+    }
+    ((char *)bytes)[used] = 0;
+    *out = bytes, bytes = NULL;
+    *size = used;
+done:
+    close(fd);
+    kv_free(bytes);
+    return status;
+}
