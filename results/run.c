@@ -122,6 +122,11 @@ static kv_status fail_difference(const kv_run *run, const char *was, const char 
                    run->path);
 }
 
+static kv_status damaged(const kv_run *run, kv_error *err)
+{
+    return KV_FAIL(err, KV_EREQUEST, "%s is damaged; delete it to start over", run->path);
+}
+
 /* Looks at the header that is there: *exists 0 where there is none or not all of it, else it must
  * be this run's (`must_match`) or anyone's. *size is its whole size. */
 static kv_status read_header(int *exists, size_t *size, const kv_run *run, int must_match,
@@ -140,15 +145,15 @@ static kv_status read_header(int *exists, size_t *size, const kv_run *run, int m
     memcpy(numbers, fixed + 8, sizeof numbers);
     struct stat info;
     if (fstat(run->fd, &info) != 0) return failed(run, "reading", errno, err);
-    if (numbers[2] > (uint64_t)info.st_size) return KV_OK;
+    if (numbers[2] > (uint64_t)info.st_size) /* died while writing it, or */
+        return (size_t)info.st_size < run->header_size ? KV_OK : damaged(run, err);
     size_t const text_size = (size_t)numbers[2];
     KV_TRY(kv_allocate(&memory, FIXED_SIZE + text_size + DIGEST_SIZE + 1, 1, err));
     char *const header = memory, *const seal = header + FIXED_SIZE + text_size;
     *size = FIXED_SIZE + text_size + DIGEST_SIZE;
     if (read_at(run->fd, header, *size, 0) < *size) goto done; /* died while writing it */
     kv_sha256(digest, header, FIXED_SIZE + text_size);
-    if (memcmp(seal, digest, sizeof digest) != 0)
-        KV_TRY(KV_FAIL(err, KV_EREQUEST, "%s is damaged; delete it to start over", run->path));
+    if (memcmp(seal, digest, sizeof digest) != 0) KV_TRY(damaged(run, err));
     *exists = 1;
     if (!must_match || (*size == run->header_size && memcmp(header, run->header, *size) == 0))
         goto done;
