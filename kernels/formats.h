@@ -1,17 +1,60 @@
 /* THE table of number formats. To add one: write formats/NAME.h, then its include and its row here.
  *
- * Row: X(name, NAME, KIND, bits, about). What a header must define depends on KIND, see format.h:
+ * Row: X(name, NAME, KIND, bits, about); bits is of one code. What a header must define depends on
+ * KIND, see format.h:
  *  EXACT    nothing to round: kv_NAME_round(x)
  *  INTEGER  formats/integer.h serves every width
- *  FLOAT    KV_NAME_MAXIMUM, kv_NAME_encode(float) -> uint32_t (round to nearest even, saturating),
- *           kv_NAME_decode(uint32_t) -> float, kv_NAME_round(float) -> float = decode(encode(x)),
- *           branch-free so that loops over it vectorize
- *  BLOCK    KV_NAME_BITS_PER_BLOCK, struct kv_NAME_block, kv_NAME_encode_block(block *, const float
- * [32]), kv_NAME_decode_block(float [32], const block *), kv_NAME_block_codes(uint32_t [32], const
- * block *) */
+ *  FLOAT    KV_NAME_MAXIMUM, kv_NAME_encode(float) -> uint32_t (round to nearest even, saturating
+ *           unless the header says otherwise), kv_NAME_decode(uint32_t) -> float,
+ *           kv_NAME_round(float) -> float = decode(encode(x)), branch-free so that loops vectorize;
+ *           formats/minifloat.h makes all three from a layout. Under a scale s: code = encode(x /
+ * s) by true division, value = decode(code) * s, vLLM's convention (quant_utils.cuh,
+ *           scaled_vec_conversion)
+ *  BLOCK    KV_NAME_BITS_PER_BLOCK, struct kv_NAME_block,
+ *           kv_NAME_encode_block(block *, const float [32]),
+ *           kv_NAME_decode_block(float [32], const block *),
+ *           kv_NAME_block_codes(uint32_t [32], const block *)
+ * formats/e8m0.h is no row: it stores scales only. */
 #ifndef KVANT_KERNELS_FORMATS_H
 #define KVANT_KERNELS_FORMATS_H
 
-#define KV_FORMAT_TABLE(X)
+#include "kernels/formats/bf16.h"
+#include "kernels/formats/e4m3.h"
+#include "kernels/formats/e4m3fnuz.h"
+#include "kernels/formats/e5m2.h"
+#include "kernels/formats/e5m2fnuz.h"
+#include "kernels/formats/e8m0.h"
+#include "kernels/formats/f16.h"
+#include "kernels/formats/f32.h"
+#include "kernels/formats/integer.h"
+#include "kernels/formats/q4_0.h"
+#include "kernels/formats/q8_0.h"
+
+/* clang-format off */
+/*    name      NAME      KIND    bits about */
+#define KV_FORMAT_TABLE(X)                                                                         \
+    X(f32,      F32,      EXACT,   32, "IEEE binary32, kept exact")                                \
+    X(f16,      F16,      FLOAT,   16,                                                             \
+      "IEEE binary16, +-65504; past that infinity, which the quantizer reports as an error")       \
+    X(bf16,     BF16,     FLOAT,   16, "bfloat16, the upper half of binary32")                     \
+    X(e4m3,     E4M3,     FLOAT,   8,  "OCP FP8 E4M3, +-448, saturating (CUDA __NV_SATFINITE)")    \
+    X(e4m3fnuz, E4M3FNUZ, FLOAT,   8,                                                              \
+      "FP8 of AMD MI300, bias 8, +-240, no -0, saturating (Noune et al. 2022)")                    \
+    X(e5m2,     E5M2,     FLOAT,   8,  "OCP FP8 E5M2, +-57344, saturating (CUDA __NV_SATFINITE)")  \
+    X(e5m2fnuz, E5M2FNUZ, FLOAT,   8,                                                              \
+      "FP8 of AMD MI300, bias 16, +-57344, no -0, saturating (Noune et al. 2022)")                 \
+    X(int8,     INT8,     INTEGER, 8,                                                              \
+      "integers -127 ... 127, with zero 0 ... 255 (Jacob et al. 2018, eq. 1)")                     \
+    X(int7,     INT7,     INTEGER, 7,  "integers -63 ... 63, with zero 0 ... 127 (as int8)")       \
+    X(int6,     INT6,     INTEGER, 6,  "integers -31 ... 31, with zero 0 ... 63 (as int8)")        \
+    X(int5,     INT5,     INTEGER, 5,  "integers -15 ... 15, with zero 0 ... 31 (as int8)")        \
+    X(int4,     INT4,     INTEGER, 4,  "integers -7 ... 7, with zero 0 ... 15 (as int8)")          \
+    X(int3,     INT3,     INTEGER, 3,  "integers -3 ... 3, with zero 0 ... 7 (as int8)")           \
+    X(int2,     INT2,     INTEGER, 2,  "integers -1 ... 1, with zero 0 ... 3 (KIVI eq. 1)")        \
+    X(q8_0,     Q8_0,     BLOCK,   8,                                                              \
+      "ggml block: 32 bytes and an f16 scale amax/127 (quantize_row_q8_0_ref)")                    \
+    X(q4_0,     Q4_0,     BLOCK,   4,                                                              \
+      "ggml block: 32 nibbles and a signed f16 scale m/-8 (quantize_row_q4_0_ref)")
+/* clang-format on */
 
 #endif

@@ -1,0 +1,93 @@
+/* Real numbers with equal bits on CPU and GPU: bit casts and elementary functions of our own.
+ *
+ * Library exp, log, sin and cos differ between libm and CUDA in the last bits. These use only + - *
+ * fmaf, rintf and integers, each of which is correctly rounded on both sides, so the same source
+ * gives the same bits everywhere (flags: platform.h). Polynomials are minimax fits; the accuracies
+ * stated are measured against double over every float of the range (test_random.c repeats a
+ * stride).
+ *
+ *     float w = kv_exp2f(1.442695041f * (logit - maximum));
+ */
+#ifndef KVANT_KERNELS_REAL_H
+#define KVANT_KERNELS_REAL_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/platform.h"
+
+KV_HD uint32_t kv_float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+KV_HD float kv_bits_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* 2^x for x <= 0, as softmax weights need it; 0 at and below -126, so never a subnormal. */
+KV_HD float kv_exp2f(float x)
+{
+    const float n = rintf(x > -126.0f ? x : -126.0f), f = (x > -126.0f ? x : -126.0f) - n;
+    float p = 1.5461444e-4f;
+    p = fmaf(p, f, 1.3400428e-3f);
+    p = fmaf(p, f, 9.6180567e-3f);
+    p = fmaf(p, f, 5.5503272e-2f);
+    p = fmaf(p, f, 2.4022651e-1f);
+    p = fmaf(p, f, 6.9314721e-1f);
+    p = fmaf(p, f, 1.0f);
+    p *= kv_bits_float((uint32_t)((int32_t)n + 127) << 23);
+    return x > -126.0f ? p : 0.0f;
+}
+
+/* Natural logarithm of a normal positive x. */
+KV_HD float kv_logf(float x)
+{
+    const uint32_t split = 0x3f3504f3u; /* sqrt(1/2): mantissas lie in [sqrt(1/2), sqrt(2)) */
+    const uint32_t b = kv_float_bits(x) - split;
+    const float n = (float)((int32_t)b >> 23);
+    const float f = kv_bits_float((b & 0x7fffffu) + split) - 1.0f, z = f * f;
+    float p = -7.9027457e-2f;
+    p = fmaf(p, f, 1.2622321e-1f);
+    p = fmaf(p, f, -1.2998183e-1f);
+    p = fmaf(p, f, 1.4214496e-1f);
+    p = fmaf(p, f, -1.6641281e-1f);
+    p = fmaf(p, f, 2.0001045e-1f);
+    p = fmaf(p, f, -2.5000306e-1f);
+    p = fmaf(p, f, 3.3333331e-1f);
+    p = fmaf(p, f, -0.5f);
+    p = fmaf(p, z, n * -2.12194440e-4f); /* ln 2 = 0.693359375 - 2.12194440e-4 */
+    return fmaf(n, 0.693359375f, p + f);
+}
+
+/* sin and cos of 2 pi (turn + 1/2) / 2^32. The quadrant comes from the integer, so the reduction is
+ * exact. */
+KV_HD void kv_sincos(uint32_t turn, float *sine, float *cosine)
+{
+    const uint32_t quadrant = turn >> 30, part = turn & 0x3fffffffu, is_mirrored = part >> 29;
+    const uint32_t r = is_mirrored ? 0x3fffffffu - part : part; /* angle in (0, pi/4) */
+    /* (r + 1/2) * pi/2 / 2^30 */
+    const float a = fmaf((float)r, 1.46291807926715968105e-9f, 7.3145903963357984e-10f);
+    const float z = a * a;
+    float s = -1.9587891e-4f;
+    s = fmaf(s, z, 8.3327483e-3f);
+    s = fmaf(s, z, -1.6666665e-1f);
+    s = fmaf(s * z, a, a);
+    float c = 2.4547942e-5f;
+    c = fmaf(c, z, -1.3888303e-3f);
+    c = fmaf(c, z, 4.1666665e-2f);
+    c = fmaf(c, z, -0.5f);
+    c = fmaf(c, z, 1.0f);
+    const uint32_t is_swapped = is_mirrored ^ (quadrant & 1u);
+    const float first = is_swapped ? c : s, second = is_swapped ? s : c;
+    *sine = quadrant & 2u ? -first : first;
+    *cosine = ((quadrant + 1u) & 2u) ? -second : second;
+}
+
+#endif
