@@ -42,6 +42,14 @@ typedef enum {
     KV_TILE_BLOCK      /* tile_tokens x tile_channels of one kv head; 0 means all */
 } kv_tile;
 
+/* One row of the tile table; tokens and channels 0 mean all. NULL past the end. */
+typedef struct {
+    const char *name, *about;
+    bool is_layer_wide; /* one tile spans all kv heads */
+    int64_t tokens, channels;
+} kv_tile_row;
+const kv_tile_row *kv_tile_at(size_t id);
+
 /* A transform's setting: off, or on with the value its row of KV_TRANSFORM_TABLE describes. */
 typedef struct {
     bool is_on, has_signs;

@@ -1,0 +1,126 @@
+/* outliers=p: in each vector the elements at or below the (p/2)-th percentile, or at or above the
+ * (100 - p/2)-th, are kept at f16 with a 16-bit index (KVQuant, Hooper et al. 2024, section 3.4). A
+ * vector is a channel of a kv head over its quantized tokens for tiles of one channel, otherwise a
+ * token of a kv head.
+ *
+ * Thresholds are stored as the floats that decide the same as the percentile in double. While the
+ * rest is quantized, kept elements are NaN in the chunk. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "kernels/memory.h"
+#include "kernels/quantize_fit.h"
+
+static bool is_by_channel(const kv_fit *fit)
+{
+    return fit->vectors.channels == 1;
+}
+
+kv_status kv_fit_create_outliers(kv_fit *fit, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_tensor_shape *const shape = &fit->shape;
+    bool const by_channel = fit->grid.channels == 1 && fit->has_range;
+    fit->vectors = kv_tile_grid_of(shape->heads, fit->span, shape->head_dim,
+                                   by_channel ? fit->span : 1, by_channel ? 1 : shape->head_dim);
+    size_t const heads = (size_t)shape->heads, n = (size_t)kv_grid_tiles(&fit->vectors);
+    KV_TRY(kv_allocate3((void **)&fit->keep_low, heads, n, 1, sizeof(float), err));
+    KV_TRY(kv_allocate3((void **)&fit->keep_high, heads, n, 1, sizeof(float), err));
+    KV_TRY(kv_allocate((void **)&fit->kept, heads, sizeof *fit->kept, err));
+done:
+    return status;
+}
+
+static kv_status begin(kv_fit *fit, bool *is_done, kv_error *err)
+{
+    (void)is_done;
+    double const half = fit->q.outliers_percent / 2;
+    double const p[] = {half, 100.0 - half};
+    return kv_select_create(&fit->select, &fit->vectors, fit->shape.heads, fit->shape.head_dim,
+                            false, 2, p, err);
+}
+
+static kv_status chunk(kv_fit *fit, kv_job *job, int64_t u, int64_t count, const float *z,
+                       kv_error *err)
+{
+    (void)err;
+    kv_select_count(fit->select, job->head, u, count, z);
+    return KV_OK;
+}
+
+/* The largest float <= x, and the smallest >= x. */
+static float float_below(double x)
+{
+    float const near = (float)x;
+    return (double)near > x ? nextafterf(near, -INFINITY) : near;
+}
+static float float_above(double x)
+{
+    float const near = (float)x;
+    return (double)near < x ? nextafterf(near, INFINITY) : near;
+}
+
+static kv_status end(kv_fit *fit, bool *is_done, kv_error *err)
+{
+    (void)err;
+    *is_done = kv_select_end_pass(fit->select);
+    if (!*is_done) return KV_OK;
+    for (int64_t i = 0; i < fit->shape.heads * kv_grid_tiles(&fit->vectors); i++) {
+        double low = 0, high = 0;
+        kv_select_result(fit->select, i, 0, &low);
+        kv_select_result(fit->select, i, 1, &high);
+        fit->keep_low[i] = float_below(low), fit->keep_high[i] = float_above(high);
+    }
+    kv_select_free(fit->select);
+    fit->select = NULL;
+    return KV_OK;
+}
+
+const kv_step kv_outlier_step = {begin, chunk, end};
+
+static const float *thresholds(const kv_fit *fit, const float *of, int64_t head, int64_t u)
+{
+    return of + head * kv_grid_tiles(&fit->vectors) + (is_by_channel(fit) ? 0 : u);
+}
+
+bool kv_fit_is_kept(const kv_fit *fit, int64_t head, int64_t u, int64_t c, float z)
+{
+    int64_t const i = is_by_channel(fit) ? c : 0;
+    return z <= thresholds(fit, fit->keep_low, head, u)[i] ||
+           z >= thresholds(fit, fit->keep_high, head, u)[i];
+}
+
+void kv_fit_mark(const kv_fit *fit, int64_t head, int64_t u, int64_t count, float *z)
+{
+    const kv_rows *const rows = fit->rows;
+    (is_by_channel(fit) ? rows->mark_channels : rows->mark_tokens)(
+        z, thresholds(fit, fit->keep_low, head, u), thresholds(fit, fit->keep_high, head, u), count,
+        fit->shape.head_dim);
+}
+
+void kv_fit_keep(const kv_fit *fit, int64_t head, int64_t u, int64_t count, float *y,
+                 const float *z)
+{
+    const kv_rows *const rows = fit->rows;
+    (is_by_channel(fit) ? rows->keep_channels : rows->keep_tokens)(
+        y, z, thresholds(fit, fit->keep_low, head, u), thresholds(fit, fit->keep_high, head, u),
+        count, fit->shape.head_dim);
+}
+
+static kv_status count_chunk(kv_fit *fit, kv_job *job, int64_t u, int64_t count, const float *z,
+                             kv_error *err)
+{
+    int64_t const d = fit->shape.head_dim;
+    for (int64_t i = 0; i < count * d; i++) {
+        if (!kv_fit_is_kept(fit, job->head, u + i / d, i % d, z[i])) continue;
+        fit->kept[job->head]++;
+        if (!isfinite(kv_f16_round(z[i])))
+            return KV_FAIL(err, KV_ENUMERIC,
+                           "kv head %" PRId64 ", token %" PRId64 ", channel %" PRId64
+                           ": outlier %g does not fit into f16",
+                           job->head, fit->first + u + i / d, i % d, (double)z[i]);
+    }
+    return KV_OK;
+}
+
+const kv_step kv_outlier_count_step = {.chunk = count_chunk};
