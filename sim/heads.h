@@ -15,11 +15,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/rope.h"
-
-typedef struct {
-    int64_t count;
-    int64_t *items;
-} kv_int_list;
+#include "sim/keys.h"
 
 typedef enum {
     KV_GENERATOR_PHILOX,

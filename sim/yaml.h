@@ -46,6 +46,7 @@ struct kv_yaml_node {
     kv_yaml_entry *entries; /* of a list or mapping */
     const char *file;       /* as messages name it */
     size_t line, column;    /* from 1; line 0 where there is none */
+    kv_yaml_node *next;     /* all nodes of one file, for its release */
 };
 
 /* What is wrong with the input, a line each; at most KV_PROBLEMS_SHOWN are kept. Started as {0}. */
@@ -73,6 +74,9 @@ kv_yaml_node *kv_yaml_root(const kv_yaml *file);
 
 /* The value of a key, or NULL. */
 kv_yaml_node *kv_yaml_get(const kv_yaml_node *mapping, const char *key);
+
+/* Messages about these nodes name the file only: for texts that are no file. */
+void kv_yaml_forget_places(kv_yaml *file);
 
 /* Sets the value at a dotted path below the root mapping to a node of any file (which must live as
  * long), making mappings on the way and replacing what is there. */
