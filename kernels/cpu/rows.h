@@ -1,0 +1,211 @@
+/* Statistics of rows of logits, 16 queries at a time, and sums of squares: see kernels.h. Included
+ * by variant.c. */
+#ifndef KVANT_KERNELS_CPU_ROWS_H
+#define KVANT_KERNELS_CPU_ROWS_H
+
+#include <string.h>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/vector.h"
+
+static void row_hide(float *l, int64_t width, int64_t from, int64_t to, const float first[KV_LANES],
+                     const float end[KV_LANES])
+{
+    vec const low = vec_load(first), high = vec_load(end), hidden = vec_all(KV_HIDDEN_LOGIT);
+    for (int64_t t = from; t < to; t++) {
+        vec const token = vec_all((float)t);
+        vec const seen = vec_if_less(token, high, vec_load(l + t * width), hidden);
+        vec_store(l + t * width, vec_if_less(token, low, hidden, seen));
+    }
+}
+
+static void row_max(float max[KV_LANES], const float *l, int64_t width, int64_t n)
+{
+    vec m = vec_all(KV_HIDDEN_LOGIT);
+    for (int64_t t = 0; t < n; t++) m = vec_max(m, vec_load(l + t * width));
+    vec_store(max, m);
+}
+
+static void row_weights(float *weights, double sum[KV_LANES], const float *l,
+                        const float max[KV_LANES], int64_t width, int64_t n)
+{
+    vec const m = vec_load(max);
+    vecd s = vecd_zero();
+    for (int64_t t = 0; t < n; t++) {
+        vec const w = vec_exp(vec_sub(vec_load(l + t * width), m));
+        vec_store(weights + t * width, w);
+        s = vecd_add(s, w);
+    }
+    vecd_store(sum, s);
+}
+
+static void row_compare(kv_lane_sums *sums, float *quantized, const float *exact, int64_t width,
+                        int64_t n)
+{
+    vec const exact_max = vec_load(sums->exact_max), max = vec_load(sums->max);
+    vec err_max = vec_all(0);
+    vecd err_square = vecd_zero(), sum = vecd_zero(), cross = vecd_zero();
+    for (int64_t t = 0; t < n; t++) {
+        vec const l = vec_load(exact + t * width), q = vec_load(quantized + t * width);
+        vec const d = vec_sub(q, l);
+        vec const p = vec_exp(vec_sub(l, exact_max)), w = vec_exp(vec_sub(q, max));
+        vec_store(quantized + t * width, w);
+        err_max = vec_max(vec_abs(d), err_max);
+        err_square = vecd_add_square(err_square, d);
+        sum = vecd_add(sum, w);
+        cross = vecd_add(cross, vec_mul(p, d));
+    }
+    vec_store(sums->err_max, err_max);
+    vecd_store(sums->err_square, err_square);
+    vecd_store(sums->sum, sum);
+    vecd_store(sums->cross, cross);
+}
+
+static void row_variation(double variation[KV_LANES], const float *weights, const float *exact,
+                          const float exact_max[KV_LANES], const float exact_inverse[KV_LANES],
+                          const float inverse[KV_LANES], int64_t width, int64_t n)
+{
+    vec const m = vec_load(exact_max), a = vec_load(exact_inverse), b = vec_load(inverse);
+    vecd sum = vecd_zero();
+    for (int64_t t = 0; t < n; t++) {
+        vec const p = vec_mul(vec_exp(vec_sub(vec_load(exact + t * width), m)), a);
+        vec const q = vec_mul(vec_load(weights + t * width), b);
+        sum = vecd_add(sum, vec_abs(vec_sub(p, q)));
+    }
+    vecd_store(variation, sum);
+}
+
+/* Orders like the logit (a negative float's bits run backwards), then lower tokens first. */
+static inline uint64_t top_entry(float l, int64_t token)
+{
+    uint32_t bits;
+    l += 0.0f; /* -0 and 0 are equal */
+    memcpy(&bits, &l, sizeof bits);
+    bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint64_t)bits << 32 | (UINT32_MAX - (uint32_t)token);
+}
+
+/* The KV_TOP_KEPT largest of `count` entries come first (Hoare's selection); entries differ. */
+static void keep_largest(uint64_t *entry, int count)
+{
+    int low = 0, high = count - 1;
+    while (low < high) {
+        uint64_t const pivot = entry[low + (high - low) / 2];
+        int i = low, j = high;
+        while (i <= j) {
+            while (entry[i] > pivot) i++;
+            while (entry[j] < pivot) j--;
+            if (i <= j) {
+                uint64_t const swapped = entry[i];
+                entry[i++] = entry[j], entry[j--] = swapped;
+            }
+        }
+        if (KV_TOP_KEPT - 1 <= j)
+            high = j;
+        else if (KV_TOP_KEPT - 1 >= i)
+            low = i;
+        else
+            return;
+    }
+}
+
+static float entry_logit(uint64_t entry)
+{
+    uint32_t bits = (uint32_t)(entry >> 32);
+    float l;
+    bits = bits & 0x80000000u ? bits & 0x7fffffffu : ~bits;
+    memcpy(&l, &bits, sizeof l);
+    return l;
+}
+
+static void prune(kv_lane_top *top, int lane)
+{
+    uint64_t *const entry = top->entry[lane];
+    keep_largest(entry, top->count[lane]);
+    uint64_t least = entry[0];
+    for (int i = 1; i < KV_TOP_KEPT; i++) least = entry[i] < least ? entry[i] : least;
+    top->threshold[lane] = entry_logit(least), top->count[lane] = KV_TOP_KEPT;
+}
+
+static void sort_descending(uint64_t *entry, int count)
+{
+    for (int i = 1; i < count; i++) {
+        uint64_t const e = entry[i];
+        int j = i;
+        for (; j > 0 && entry[j - 1] < e; j--) entry[j] = entry[j - 1];
+        entry[j] = e;
+    }
+}
+
+/* A later token that only equals the least kept logit ranks behind it, so a strict comparison with
+ * the threshold loses nothing. */
+static void row_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
+{
+    for (int lane = 0; lane < KV_LANES; lane++)
+        top->count[lane] = 0, top->threshold[lane] = KV_HIDDEN_LOGIT;
+    for (int64_t t = 0; t < n; t++) {
+        const float *const row = l + t * width;
+        uint32_t bits = vec_greater(vec_load(row), vec_load(top->threshold));
+        for (int lane = 0; bits; lane++, bits >>= 1) {
+            if (!(bits & 1)) continue;
+            top->entry[lane][top->count[lane]++] = top_entry(row[lane], t);
+            if (top->count[lane] == KV_TOP_ROOM) prune(top, lane);
+        }
+    }
+    for (int lane = 0; lane < KV_LANES; lane++) {
+        if (top->count[lane] > KV_TOP_KEPT) prune(top, lane);
+        sort_descending(top->entry[lane], top->count[lane]);
+    }
+}
+
+static inline double sum_lanes(const double s[VEC])
+{
+    double const a = (s[0] + s[1]) + (s[2] + s[3]), b = (s[4] + s[5]) + (s[6] + s[7]);
+    double const c = (s[8] + s[9]) + (s[10] + s[11]), d = (s[12] + s[13]) + (s[14] + s[15]);
+    return (a + b) + (c + d);
+}
+
+static double sum_square(const float *x, int64_t n)
+{
+    vecd s = vecd_zero();
+    double lanes[VEC];
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) s = vecd_add_square(s, vec_load(x + i));
+    vecd_store(lanes, s);
+    for (; i < n; i++) lanes[i % VEC] += (double)x[i] * (double)x[i];
+    return sum_lanes(lanes);
+}
+
+static double sum_square_difference(const float *x, const float *y, int64_t n)
+{
+    vecd s = vecd_zero();
+    double lanes[VEC];
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        s = vecd_add_square(s, vec_sub(vec_load(x + i), vec_load(y + i)));
+    vecd_store(lanes, s);
+    for (; i < n; i++) {
+        float const d = x[i] - y[i];
+        lanes[i % VEC] += (double)d * (double)d;
+    }
+    return sum_lanes(lanes);
+}
+
+static double sum_square_scaled_difference(const float *x, double a, const float *y, double b,
+                                           int64_t n)
+{
+    double lanes[VEC] = {0};
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        for (int64_t j = 0; j < VEC; j++) {
+            double const d = (double)x[i + j] * a - (double)y[i + j] * b;
+            lanes[j] += d * d;
+        }
+    for (; i < n; i++) {
+        double const d = (double)x[i] * a - (double)y[i] * b;
+        lanes[i % VEC] += d * d;
+    }
+    return sum_lanes(lanes);
+}
+
+#endif

@@ -1,0 +1,76 @@
+/* Raw measurements of a layer: their memory. See backend.h. */
+#include "kernels/backend.h"
+
+#include <math.h>
+
+#include "kernels/memory.h"
+
+static kv_status doubles(double **out, int64_t a, int64_t b, int64_t c, kv_error *err)
+{
+    return kv_allocate3((void **)out, (size_t)a, (size_t)b, (size_t)c, sizeof(double), err);
+}
+
+static void fill_nan(double *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) x[i] = NAN;
+}
+
+kv_status kv_measurements_create(kv_measurements **out, const kv_layer *layer,
+                                 const kv_evaluation *evaluation, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_measurements *m = NULL;
+    int64_t const heads = layer->kv_heads;
+    int64_t const n_k = evaluation->n_keys, n_v = evaluation->n_values, n_p = evaluation->n_pairs;
+    int64_t rows;
+    if (heads < 1 || layer->query_heads % heads != 0 || layer->queries < 1)
+        return KV_FAIL(err, KV_EREQUEST,
+                       "a layer of %lld query heads, %lld kv heads and %lld queries",
+                       (long long)layer->query_heads, (long long)heads, (long long)layer->queries);
+    if (!kv_multiply_sizes(layer->query_heads / heads, layer->queries, &rows))
+        return KV_FAIL(err, KV_ENOMEM, "out of memory: rows of a layer");
+
+    KV_TRY(kv_allocate((void **)&m, 1, sizeof *m, err));
+    m->heads = heads, m->rows = rows;
+    m->n_keys = n_k, m->n_values = n_v, m->n_pairs = n_p;
+    KV_TRY(kv_allocate((void **)&m->visible, (size_t)rows, sizeof *m->visible, err));
+    KV_TRY(doubles(&m->out_square, heads, rows, 1, err));
+    KV_TRY(doubles(&m->out_err_square, heads, n_p, rows, err));
+    KV_TRY(kv_allocate3((void **)&m->key_rows, (size_t)heads, (size_t)n_k, (size_t)rows,
+                        sizeof *m->key_rows, err));
+    KV_TRY(doubles(&m->exact_needle_margin, heads, rows, 1, err));
+    KV_TRY(doubles(&m->key_square, heads, 1, 1, err));
+    KV_TRY(doubles(&m->value_square, heads, 1, 1, err));
+    KV_TRY(doubles(&m->key_err_square, heads, n_k, 1, err));
+    KV_TRY(doubles(&m->value_err_square, heads, n_v, 1, err));
+    KV_TRY(doubles(&m->key_absmax, heads, 1, 1, err));
+    KV_TRY(doubles(&m->key_absmedian, heads, 1, 1, err));
+    KV_TRY(doubles(&m->key_levels, heads, n_k, 1, err));
+    KV_TRY(doubles(&m->key_bits, n_k, 1, 1, err));
+    KV_TRY(doubles(&m->value_bits, n_v, 1, 1, err));
+    fill_nan(m->key_levels, heads * n_k);
+    *out = m, m = NULL;
+done:
+    kv_measurements_free(m);
+    return status;
+}
+
+void kv_measurements_free(kv_measurements *m)
+{
+    if (!m) return;
+    kv_free(m->visible);
+    kv_free(m->out_square);
+    kv_free(m->out_err_square);
+    kv_free(m->key_rows);
+    kv_free(m->exact_needle_margin);
+    kv_free(m->key_square);
+    kv_free(m->value_square);
+    kv_free(m->key_err_square);
+    kv_free(m->value_err_square);
+    kv_free(m->key_absmax);
+    kv_free(m->key_absmedian);
+    kv_free(m->key_levels);
+    kv_free(m->key_bits);
+    kv_free(m->value_bits);
+    kv_free(m);
+}
