@@ -1,0 +1,227 @@
+/* Heads, shaped queries: pulls each query until its attention meets a target.
+ *
+ * A query q gets q + a * d. The direction d tells the target tokens from the rest: the mean of
+ * their keys minus the mean of all keys, each channel divided by its variance over the head's
+ * tokens (a diagonal linear discriminant). Without the division a few loud channels would drown
+ * every needle; with it sinks of small norm are found as models find them, against the mean the
+ * other keys share. The factor a is found by bisection on exact logits in double:
+ *
+ *   sinks   softmax mass on the visible sink tokens = sink_mass, all classes; rows that see no sink
+ *           or nothing else stay as they are
+ *   local   mass on the last local_span visible tokens = local_mass; rows that see no more stay
+ *   needle  the needle's logit minus the largest other logit = needle_margin
+ *
+ * Sinks come first, then the class: where the two conflict the class keeps its target and the
+ * sinks' mass moves. Reached to about 1e-6, the rounding of the query to float. */
+#include <math.h>
+
+#include "kernels/memory.h"
+#include "sim/heads_state.h"
+
+/* One row at work. Target tokens are [target.begin, target.end) among the visible. */
+typedef struct {
+    const kv_heads *heads;
+    int64_t kv_head, row;
+    const float *key;        /* [T][D], after RoPE */
+    const double *mean;      /* [D] of the keys */
+    const double *precision; /* [D] 1 / variance */
+    double *direction;       /* [D] */
+    double *logit, *slope;   /* [T] logit at a = 0 and its change with a */
+    kv_visible visible, target;
+    kv_visible aim; /* tokens of the target that give the direction */
+} pull;
+
+/* How far a row is from its target at factor a; 0 is there. */
+typedef double distance(const pull *p, double a, double target);
+
+static bool is_target(const pull *p, int64_t t)
+{
+    return t >= p->target.begin && t < p->target.end;
+}
+
+/* Log odds of the target's mass minus those wanted. */
+static double mass_distance(const pull *p, double a, double mass)
+{
+    double top = -HUGE_VAL, inside = 0, outside = 0;
+    for (int64_t t = p->visible.begin; t < p->visible.end; t++)
+        top = fmax(top, p->logit[t] + a * p->slope[t]);
+    for (int64_t t = p->visible.begin; t < p->visible.end; t++)
+        *(is_target(p, t) ? &inside : &outside) += exp(p->logit[t] + a * p->slope[t] - top);
+    /* never 0 / 0: the largest term is 1; a side that vanished counts as e^-745 */
+    double const odds = log(fmax(inside, 5e-324)) - log(fmax(outside, 5e-324));
+    return odds - log(mass / (1 - mass));
+}
+
+static double margin_distance(const pull *p, double a, double margin)
+{
+    double inside = -HUGE_VAL, outside = -HUGE_VAL;
+    for (int64_t t = p->visible.begin; t < p->visible.end; t++) {
+        double *const side = is_target(p, t) ? &inside : &outside;
+        *side = fmax(*side, p->logit[t] + a * p->slope[t]);
+    }
+    return inside - outside - margin;
+}
+
+static double dot(const double *x, const float *y, int64_t n)
+{
+    double sum[4] = {0};
+    int64_t c = 0;
+    for (; c + 4 <= n; c += 4)
+        for (int k = 0; k < 4; k++) sum[k] += x[c + k] * (double)y[c + k];
+    for (; c < n; c++) sum[0] += x[c] * (double)y[c];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Direction of the target and, for each visible token, logit and slope of the row's query q [D]. */
+static void prepare(pull *p, const double *q)
+{
+    const kv_layer *const layer = &p->heads->layer;
+    int64_t const width = layer->head_dim, n = p->aim.end - p->aim.begin;
+    double norm = 0;
+    for (int64_t c = 0; c < width; c++) {
+        double sum = 0;
+        for (int64_t t = p->aim.begin; t < p->aim.end; t++) sum += p->key[t * width + c];
+        p->direction[c] = (sum / (double)n - p->mean[c]) * p->precision[c];
+        norm += p->direction[c] * p->direction[c];
+    }
+    for (int64_t c = 0; c < width && norm > 0; c++) p->direction[c] /= sqrt(norm);
+    for (int64_t t = p->visible.begin; t < p->visible.end; t++) {
+        p->logit[t] = layer->softmax_scale * dot(q, p->key + t * width, width);
+        p->slope[t] = layer->softmax_scale * dot(p->direction, p->key + t * width, width);
+    }
+}
+
+/* Solves f(a) = 0 from a = 0 outwards. *best is the closest approach where there is no solution. */
+static bool solve(double *a, double *best, const pull *p, distance *f, double target)
+{
+    enum { MAX_STEPS = 400, MAX_HALVINGS = 200 };
+    double const start = f(p, 0, target), sign = start < 0 ? 1 : -1;
+    double largest = 0;
+    for (int64_t t = p->visible.begin; t < p->visible.end; t++)
+        largest = fmax(largest, fabs(p->slope[t]));
+    *best = start, *a = 0;
+    if (start == 0) return true;
+    if (!(largest > 0)) return false;
+    double low = 0, high = 0;
+    /* steps of half a nat, growing by 5 %: f can turn back, so it must not be jumped over */
+    for (int i = 0; i < MAX_STEPS; i++, low = high) {
+        high = low + sign * fmax(0.5 / largest, 0.05 * fabs(low));
+        double const now = f(p, high, target);
+        if (fabs(now) < fabs(*best)) *best = now;
+        if (now * sign >= 0) break;
+        if (fabs(high) * largest > 1e6) return false;
+    }
+    if (f(p, high, target) * sign < 0) return false;
+    for (int i = 0; i < MAX_HALVINGS; i++) {
+        double const middle = low + (high - low) / 2;
+        if (middle == low || middle == high) break;
+        *(f(p, middle, target) * sign < 0 ? &low : &high) = middle;
+    }
+    *a = high;
+    return true;
+}
+
+/* Adds the pull to q [D]. Many tokens may have no direction in common; then half of them, in the
+ * end one, give it: the first of the sinks, the last of the recent ones. */
+static kv_status pull_row(pull *p, double *q, distance *f, double target, const char *what,
+                          kv_error *err)
+{
+    double a = 0, best = HUGE_VAL;
+    bool const is_recent = p->target.end == p->visible.end, is_margin = f == margin_distance;
+    for (int64_t n = p->target.end - p->target.begin; n > 0; n /= 2) {
+        double closest;
+        p->aim = p->target;
+        *(is_recent ? &p->aim.begin : &p->aim.end) = is_recent ? p->aim.end - n : p->aim.begin + n;
+        prepare(p, q);
+        if (solve(&a, &closest, p, f, target)) {
+            for (int64_t c = 0; c < p->heads->layer.head_dim; c++) q[c] += a * p->direction[c];
+            return KV_OK;
+        }
+        if (fabs(closest) < fabs(best)) best = closest;
+    }
+    double const odds = log(target / (1 - target)) + best;
+    return KV_FAIL(
+        err, KV_EREQUEST,
+        "heads: layer %lld, kv head %lld, query row %lld: %s %g cannot be reached, only "
+        "%.3g; keys of the target tokens are too close to the others%s",
+        (long long)p->heads->index, (long long)p->kv_head, (long long)p->row, what, target,
+        is_margin ? target + best : 1 / (1 + exp(-odds)),
+        is_margin ? ""
+                  : " (a larger key gain, or an outlier bias on slow RoPE pairs, sets them apart)");
+}
+
+/* Mean and 1 / variance of each channel over the tokens. */
+static void channel_moments(double *mean, double *precision, const float *key, int64_t tokens,
+                            int64_t width)
+{
+    double largest = 0;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t c = 0; c < width; c++) mean[c] += (double)key[t * width + c] / (double)tokens;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t c = 0; c < width; c++) {
+            double const x = (double)key[t * width + c] - mean[c];
+            precision[c] += x * x / (double)tokens;
+        }
+    for (int64_t c = 0; c < width; c++) largest = fmax(largest, precision[c]);
+    for (int64_t c = 0; c < width; c++) /* a constant channel must not take everything */
+        precision[c] = largest > 0 ? 1 / fmax(precision[c], 1e-6 * largest) : 1;
+}
+
+static kv_status shape_row(pull *p, double *q, kv_error *err)
+{
+    const kv_heads_config *const config = &p->heads->config;
+    int64_t const n = p->heads->layer.queries, i = p->row % n;
+    uint8_t const kind = p->heads->classes[i];
+    kv_visible const seen = kv_heads_visible(&p->heads->layer, i);
+    int64_t const sinks = config->sink_count < seen.end ? config->sink_count : seen.end;
+    kv_status status = KV_OK;
+    p->visible = seen;
+    p->target = (kv_visible){seen.begin, sinks};
+    if (config->sink_mass > 0 && sinks > seen.begin && sinks < seen.end)
+        KV_TRY(pull_row(p, q, mass_distance, config->sink_mass, "sink mass", err));
+    p->target = (kv_visible){seen.end - config->local_span, seen.end};
+    if (kind == KV_CLASS_LOCAL && p->target.begin > seen.begin)
+        KV_TRY(pull_row(p, q, mass_distance, config->local_mass, "local mass", err));
+    if (kind == KV_CLASS_NEEDLE) {
+        p->target.begin = p->heads->needle[i], p->target.end = p->target.begin + 1;
+        KV_TRY(pull_row(p, q, margin_distance, config->needle_margin, "needle margin", err));
+    }
+done:
+    return status;
+}
+
+kv_status kv_heads_shape_queries(kv_heads *heads, int64_t kv_head, float *query, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_layer *const layer = &heads->layer;
+    size_t const tokens = (size_t)layer->tokens, width = (size_t)layer->head_dim;
+    float *key = NULL;
+    double *mean = NULL, *precision = NULL, *q = NULL;
+    pull p = {.heads = heads, .kv_head = kv_head};
+    KV_TRY(kv_allocate3((void **)&key, tokens, width, 1, sizeof *key, err));
+    KV_TRY(kv_allocate((void **)&mean, width, sizeof *mean, err));
+    KV_TRY(kv_allocate((void **)&precision, width, sizeof *precision, err));
+    KV_TRY(kv_allocate((void **)&q, width, sizeof *q, err));
+    KV_TRY(kv_allocate((void **)&p.direction, width, sizeof(double), err));
+    KV_TRY(kv_allocate((void **)&p.logit, tokens, sizeof(double), err));
+    KV_TRY(kv_allocate((void **)&p.slope, tokens, sizeof(double), err));
+    KV_TRY(layer->source.load(layer->source.context, KV_KEY, kv_head, 0, key, err));
+    channel_moments(mean, precision, key, layer->tokens, layer->head_dim);
+    p.key = key, p.mean = mean, p.precision = precision;
+    int64_t const rows = layer->query_heads / layer->kv_heads * layer->queries;
+    for (p.row = 0; p.row < rows; p.row++) {
+        float *const row = query + (size_t)p.row * width;
+        for (size_t c = 0; c < width; c++) q[c] = row[c];
+        KV_TRY(shape_row(&p, q, err));
+        for (size_t c = 0; c < width; c++) row[c] = (float)q[c];
+    }
+done:
+    kv_free(key);
+    kv_free(mean);
+    kv_free(precision);
+    kv_free(q);
+    kv_free(p.direction);
+    kv_free(p.logit);
+    kv_free(p.slope);
+    return status;
+}
