@@ -209,6 +209,7 @@ static kv_status open_raw(kv_opened_layer *layer, kv_capture_tensor tensor, cons
     int64_t file_size = 0;
     const char *name = NULL;
     int const kind = text ? find_kind(&path_length, &name, text) : -1;
+    if (text && !*text) text = NULL;
     if (!text && tensor == KV_CAPTURE_QUERY) return KV_OK; /* queries may be made up later */
     if (!text)
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "%s: %s is missing", layer->name,

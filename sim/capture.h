@@ -47,8 +47,9 @@ typedef struct {
 } kv_capture_layer;
 
 /* Where one layer's tensors are when they are not in an HDF5 capture: "FILE.npy" or
- * "FILE.safetensors:NAME"; query may be NULL. What such files do not say is given along. Extents in
- * `about` are ignored, but `queries` positions are at query_position; NULL is the last positions.
+ * "FILE.safetensors:NAME"; query may be NULL or "". What such files do not say is given along.
+ * Extents in `about` are ignored, but `queries` positions are at query_position; NULL is the last
+ * positions.
  */
 typedef struct {
     const char *tensor[KV_CAPTURE_TENSORS]; /* key, value, query */

@@ -6,10 +6,17 @@
  *     value[t][c] = gain_v(t) * (vmean_c + vsigma_c * z)
  *     query[i][c] = query.gain * z, then shaped by the query's class
  *
+ * gain_k(t) is the drift, 1 + rate t or 1 + rate ln(1 + t), times the sinks' gain on the first tokens.
+ * Queries have their classes in contiguous blocks (isotropic, local, needle; the same for all heads),
+ * and are pulled until targets on unquantized keys hold: first sinks.mass on the sinks, for every
+ * query, then the class's own: local.mass on the last local.span visible tokens, or the needle's logit
+ * needle.margin above the largest other. Where the two conflict the class keeps its target. A target
+ * that keys cannot meet is an error (sim/heads_queries.c says how it is done).
+ *
  * kv_heads_config holds every setting under `heads:` of a configuration, flat; sim/heads_keys.c
- * holds the one key table that reads, prints and documents them. Zero-initialised and passed through
- * the table's defaults it is valid. A sweep point or a layer of a profile is a copy with a few keys
- * set again. */
+ * holds the one key table that reads, prints and documents them. Zero-initialised and passed
+ * through the table's defaults it is valid. A sweep point or a layer of a profile is a copy with a
+ * few keys set again. */
 #ifndef KVANT_SIM_HEADS_H
 #define KVANT_SIM_HEADS_H
 
@@ -38,8 +45,8 @@ typedef struct {
 
 /* RoPE and query positions of such files are the configuration's `rope` and `query.position`. */
 typedef struct {
-    bool is_pre_rope;     /* key_position: pre-rope or post-rope (default) */
-    int64_t window;       /* sliding window of these layers, 0 = full */
+    bool is_pre_rope; /* key_position: pre-rope or post-rope (default) */
+    int64_t window;   /* sliding window of these layers, 0 = full */
     int64_t count;
     kv_capture_files *files; /* [count] by rising layer; paths are resolved */
 } kv_capture_map;
@@ -64,15 +71,15 @@ typedef struct {
     kv_capture_map capture_map;            /* or count > 0: separate files */
     kv_int_list capture_layers;            /* empty = all of the file */
     kv_outliers outliers, value_outliers;
-    double value_mean;                     /* per-channel value mean: spread of N(0, value_mean) */
+    double value_mean; /* per-channel value mean: spread of N(0, value_mean) */
     kv_rope_settings rope;
     double query_gain;
-    kv_int_list query_position;            /* empty = the last Q positions */
-    double class_share[KV_CLASS_COUNT];    /* shares of the queries, isotropic first */
+    kv_int_list query_position;         /* empty = the last Q positions */
+    double class_share[KV_CLASS_COUNT]; /* shares of the queries, isotropic first */
     double local_mass;
     int64_t local_span;
-    double needle_depth;                   /* 0 = first token, 1 = last; */
-    double needle_margin;                  /* nats over the rest, before quantization */
+    double needle_depth;  /* 0 = first token, 1 = last; */
+    double needle_margin; /* nats over the rest, before quantization */
     int64_t sink_count;
     double sink_key_gain, sink_value_gain, sink_mass;
     int64_t drift;
@@ -91,8 +98,8 @@ typedef struct kv_heads kv_heads;
 
 /* One instance of one layer. `config` has had the layer's profile applied; seed and layer name the
  * random streams. */
-kv_status kv_heads_create(kv_heads **out, const kv_heads_config *config, int64_t layer, int64_t seed,
-                          kv_error *err);
+kv_status kv_heads_create(kv_heads **out, const kv_heads_config *config, int64_t layer,
+                          int64_t seed, kv_error *err);
 void kv_heads_free(kv_heads *heads);
 
 const kv_layer *kv_heads_layer(const kv_heads *heads);

@@ -47,7 +47,7 @@ static kv_status choose_any(int64_t *channel, int64_t count, int64_t width, cons
  * training length: pairs that never finish a turn in training, where real caches have their
  * outliers (Jonasson 2025, arXiv 2503.01832). */
 static kv_status choose_low(int64_t *channel, int64_t count, const kv_heads *heads, const double *u,
-                            kv_error *err)
+                            const char *key, kv_error *err)
 {
     const kv_rope_settings *const rope = &heads->config.rope;
     int64_t const length = rope->training_length ? rope->training_length : heads->layer.tokens;
@@ -60,9 +60,9 @@ static kv_status choose_low(int64_t *channel, int64_t count, const kv_heads *hea
     }
     if (found < count)
         return KV_FAIL(err, KV_EREQUEST,
-                       "heads.outliers.count: %lld: placement rope-low finds only %lld RoPE pairs "
+                       "heads.%s.count: %lld: placement rope-low finds only %lld RoPE pairs "
                        "with a wavelength above %lld tokens",
-                       (long long)count, (long long)found, (long long)length);
+                       key, (long long)count, (long long)found, (long long)length);
     return KV_OK;
 }
 
@@ -86,7 +86,7 @@ static kv_status plant(double *mean, double *spread, const kv_outliers *outliers
     for (int64_t i = 0; is_listed && i < count; i++) channel[i] = outliers->channels.items[i];
     if (!is_listed && count > 0)
         KV_TRY(outliers->placement == KV_PLACEMENT_ROPE_LOW
-                   ? choose_low(channel, count, heads, u, err)
+                   ? choose_low(channel, count, heads, u, key, err)
                    : choose_any(channel, count, width, u, err));
     for (int64_t i = 0; i < count; i++) {
         if (channel[i] < 0 || channel[i] >= width)
@@ -140,11 +140,11 @@ static kv_status plan_positions(kv_heads *heads, const kv_heads_config *config, 
     int64_t const n = heads->layer.queries, tokens = heads->layer.tokens;
     const kv_int_list *const given = &config->query_position;
     if (given->count > 0 && given->count != n)
-        return KV_FAIL(err, KV_EREQUEST, "heads.query_position: %lld positions for queries = %lld",
+        return KV_FAIL(err, KV_EREQUEST, "heads.query.position: %lld positions for queries = %lld",
                        (long long)given->count, (long long)n);
     if (given->count == 0 && n > tokens)
         return KV_FAIL(err, KV_EREQUEST,
-                       "heads.queries: %lld: more than tokens = %lld; give query_position",
+                       "heads.queries: %lld: more than tokens = %lld; give heads.query.position",
                        (long long)n, (long long)tokens);
     kv_status const status =
         kv_allocate((void **)&heads->query_position, (size_t)n, sizeof(int64_t), err);
@@ -154,7 +154,7 @@ static kv_status plan_positions(kv_heads *heads, const kv_heads_config *config, 
         int64_t const position = given->count > 0 ? given->items[i] : tokens - n + i;
         if (position < 0 || position >= tokens)
             return KV_FAIL(err, KV_EREQUEST,
-                           "heads.query_position: %lld: must be 0 to tokens - 1 = %lld",
+                           "heads.query.position: %lld: must be 0 to tokens - 1 = %lld",
                            (long long)position, (long long)tokens - 1);
         heads->query_position[i] = position;
     }
@@ -170,7 +170,7 @@ static kv_status count_classes(int64_t count[KV_CLASS_COUNT], const double share
     for (int k = 0; k < KV_CLASS_COUNT; k++) {
         if (!(share[k] >= 0 && isfinite(share[k])))
             return KV_FAIL(err, KV_EREQUEST,
-                           "heads: a query class has the share %g: must be 0 or "
+                           "heads.query.classes: a share of %g: must be 0 or "
                            "more",
                            share[k]);
         sum += share[k];
@@ -193,26 +193,26 @@ static kv_status count_classes(int64_t count[KV_CLASS_COUNT], const double share
 static kv_status check_targets(const kv_heads_config *config, const int64_t *count, kv_error *err)
 {
     if (count[KV_CLASS_LOCAL] > 0 && !(config->local_mass > 0 && config->local_mass < 1))
-        return KV_FAIL(err, KV_EREQUEST, "heads: local mass %g: must be between 0 and 1",
+        return KV_FAIL(err, KV_EREQUEST, "heads.local.mass: %g: must be between 0 and 1",
                        config->local_mass);
     if (count[KV_CLASS_LOCAL] > 0 && config->local_span < 1)
-        return KV_FAIL(err, KV_EREQUEST, "heads: local span %lld: must be 1 or more",
+        return KV_FAIL(err, KV_EREQUEST, "heads.local.span: %lld: must be 1 or more",
                        (long long)config->local_span);
     if (count[KV_CLASS_NEEDLE] > 0 && !(config->needle_depth >= 0 && config->needle_depth <= 1))
-        return KV_FAIL(err, KV_EREQUEST, "heads: needle depth %g: must be 0 to 1",
+        return KV_FAIL(err, KV_EREQUEST, "heads.needle.depth: %g: must be 0 to 1",
                        config->needle_depth);
     if (count[KV_CLASS_NEEDLE] > 0 && !isfinite(config->needle_margin))
-        return KV_FAIL(err, KV_EREQUEST, "heads: needle margin %g: must be a number",
+        return KV_FAIL(err, KV_EREQUEST, "heads.needle.margin: %g: must be a number",
                        config->needle_margin);
     if (config->sink_count < 0 || config->sink_count > config->tokens)
-        return KV_FAIL(err, KV_EREQUEST, "heads: %lld sinks: must be 0 to tokens = %lld",
+        return KV_FAIL(err, KV_EREQUEST, "heads.sinks.count: %lld: must be 0 to tokens = %lld",
                        (long long)config->sink_count, (long long)config->tokens);
     if (!(config->sink_mass >= 0 && config->sink_mass < 1))
         return KV_FAIL(err, KV_EREQUEST,
-                       "heads: sink mass %g: must be 0 (no target) or between 0 and 1",
+                       "heads.sinks.mass: %g: must be 0 (no target) or between 0 and 1",
                        config->sink_mass);
     if (config->sink_mass > 0 && config->sink_count == 0)
-        return KV_FAIL(err, KV_EREQUEST, "heads: sink mass %g without sinks: set their count",
+        return KV_FAIL(err, KV_EREQUEST, "heads.sinks.mass: %g: needs heads.sinks.count",
                        config->sink_mass);
     return KV_OK;
 }
@@ -242,7 +242,7 @@ static kv_status plan_classes(kv_heads *heads, const kv_heads_config *config, kv
         kv_visible const seen = kv_heads_visible(layer, i);
         if (seen.end - seen.begin < 2)
             KV_TRY(KV_FAIL(err, KV_EREQUEST,
-                           "heads: query %lld is to find a needle but sees one token",
+                           "heads.query.classes.needle: query %lld sees only one token",
                            (long long)i));
         double const last = (double)(seen.end - seen.begin - 1);
         heads->needle[row] = seen.begin + (int64_t)rint(config->needle_depth * last);

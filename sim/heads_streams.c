@@ -18,7 +18,7 @@
 #include "kernels/random.h"
 #include "sim/heads_state.h"
 
-enum { SKIP = 4096, BUFFER = 1024, MAX_CALIBRATION = 4095, MAX_HEAD = 65535 };
+enum { SKIP = 4096, BUFFER = 1024, MAX_CALIBRATION = 4095, MAX_HEADS = 65536 };
 
 /* One sequential stream: its states at the boundaries, the starts of heads (numpy) or of tensors
  * (torch) in stream order. states[0 ... reached] are known; one array is used, by generator. */
@@ -255,9 +255,9 @@ kv_status kv_streams_create(kv_streams **out, const kv_heads_config *config, int
                        "need generator philox"));
     if (seed < 0)
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "heads.seeds: %lld: must be 0 or more", (long long)seed));
-    if (layer < 0 || layer > INT32_MAX || query_heads > MAX_HEAD || config->kv_heads > MAX_HEAD)
+    if (layer < 0 || layer > INT32_MAX || query_heads > MAX_HEADS || config->kv_heads > MAX_HEADS)
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "heads: at most %d heads, and layers from 0 to %d",
-                       MAX_HEAD, INT32_MAX));
+                       MAX_HEADS, INT32_MAX));
     KV_TRY(kv_allocate((void **)&s, 1, sizeof *s, err));
     pthread_mutex_init(&s->lock, NULL);
     s->generator = config->generator, s->distribution = config->distribution;

@@ -9,6 +9,7 @@
 
 #include "kernels/memory.h"
 #include "sim/capture_state.h"
+#include "sim/heads.h"
 #include "tests/check.h"
 
 /* ---- HDF5 files made here ---- */
@@ -556,6 +557,100 @@ static void check_statistics(void)
     kv_capture_close(capture);
 }
 
+/* ---- heads that read a capture ---- */
+
+static void check_heads(void)
+{
+    static const char *const positions[] = {"pre-rope", "post-rope"};
+    for (int is_post = 0; is_post < 2; is_post++) {
+        kv_error err = {0};
+        kv_heads *heads = NULL;
+        kv_rope *rope = NULL;
+        float key[24], pre[24], x[24];
+        char path[] = "t.h5";
+        kv_heads_config const config = {.generator = KV_GENERATOR_CAPTURE, .capture = path};
+        write_capture(path, &(change){.name = "key_position", .text = positions[is_post]});
+        CHECK(kv_heads_create(&heads, &config, 3, 0, &err) == KV_OK, "%s", err.message);
+        if (!heads) return;
+        const kv_layer *const l = kv_heads_layer(heads);
+        CHECK(l->kv_heads == 2 && l->query_heads == 4 && l->window == 4 && l->rotary_dim == 4 &&
+                  l->softmax_scale == 0.5 && !l->needle && l->query_position[1] == 3,
+              "the layer");
+        for (int64_t i = 0; i < 24; i++) key[i] = pre[i] = stored(KV_CAPTURE_KEY, 24 + i);
+        CHECK(kv_rope_create(&rope, &(kv_rope_settings){.layout = KV_ROPE_HALF}, 4, &err) == KV_OK,
+              "%s", err.message);
+        if (is_post)
+            kv_rope_remove(rope, 0, 6, pre);
+        else
+            kv_rope_apply(rope, 0, 6, key);
+        CHECK(l->source.load(l->source.context, KV_KEY, 1, 0, x, &err) == KV_OK, "key");
+        CHECK(memcmp(x, key, sizeof x) == 0, "%s: key as attention uses it", positions[is_post]);
+        CHECK(l->source.load(l->source.context, KV_KEY_PRE_ROPE, 1, 0, x, &err) == KV_OK, "key");
+        CHECK(memcmp(x, pre, sizeof x) == 0, "%s: key before RoPE", positions[is_post]);
+        CHECK(l->source.query(l->source.context, 1, x, &err) == KV_OK, "query");
+        for (int64_t i = 0; i < 24; i++)
+            CHECK(x[i] == stored(KV_CAPTURE_QUERY, 24 + i), "query %d", (int)i);
+        CHECK(l->source.load(l->source.context, KV_VALUE, 1, 1, x, &err) == KV_EREQUEST, "seeds");
+        CHECK_TEXT(err.message, "static scales from other seeds: a capture has no other seeds; use "
+                                "static=N, the first N tokens");
+        kv_rope_free(rope);
+        kv_heads_free(heads);
+        err = (kv_error){0}, heads = NULL;
+        CHECK(kv_heads_create(&heads, &config, 0, 0, &err) == KV_EREQUEST, "no such layer");
+        CHECK_TEXT(err.message, "t.h5: has no layer 0");
+    }
+}
+
+/* Keys and values without queries: those are drawn, and find their needle among captured keys. */
+static void check_drawn_queries(void)
+{
+    uint8_t bytes[1024];
+    kv_error err = {0};
+    kv_heads *heads = NULL;
+    const char *const header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 6, 4)}";
+    size_t const start = 10 + strlen(header);
+    make_npy(bytes, 1, header, 192);
+    for (int64_t i = 0; i < 48; i++)
+        memcpy(bytes + start + 4 * i, &(float){stored(0, i * i * 5 % 89)}, sizeof(float));
+    write_bytes("k.npy", bytes, start + 192);
+    char path[] = "k.npy";
+    kv_capture_files files = {.layer = 2, .key = path, .value = path};
+    kv_heads_config const config = {.generator = KV_GENERATOR_CAPTURE,
+                                    .capture_map = {.count = 1, .files = &files},
+                                    .rope = {.layout = KV_ROPE_HALF},
+                                    .queries = 3,
+                                    .query_heads = 4,
+                                    .query_gain = 1,
+                                    .class_share = {0, 0, 1},
+                                    .needle_depth = 1,
+                                    .needle_margin = 2};
+    CHECK(kv_heads_create(&heads, &config, 2, 0, &err) == KV_OK, "%s", err.message);
+    if (!heads) return;
+    const kv_layer *const l = kv_heads_layer(heads);
+    float q[24], k[24];
+    CHECK(l->queries == 3 && l->query_heads == 4 && l->needle[0] == 3 && l->needle[2] == 5,
+          "layer");
+    CHECK(l->source.query(l->source.context, 1, q, &err) == KV_OK, "%s", err.message);
+    CHECK(l->source.load(l->source.context, KV_KEY, 1, 0, k, &err) == KV_OK, "%s", err.message);
+    for (int row = 0; row < 6; row++) {
+        double other = -HUGE_VAL, needle = 0;
+        for (int64_t t = 0; t <= l->query_position[row % 3]; t++) {
+            double logit = 0;
+            for (int c = 0; c < 4; c++)
+                logit += 0.5 * (double)q[row * 4 + c] * (double)k[t * 4 + c];
+            if (t == l->needle[row % 3])
+                needle = logit;
+            else
+                other = fmax(other, logit);
+        }
+        CHECK(fabs(needle - other - 2) < 1e-4, "row %d: margin %g", row, needle - other);
+    }
+    kv_heads_free(heads);
+    err = (kv_error){0};
+    CHECK(kv_heads_create(&heads, &config, 1, 0, &err) == KV_EREQUEST, "no such layer");
+    CHECK_TEXT(err.message, "heads.capture: names no files for layer 1");
+}
+
 static void check_memory(void)
 {
     write_capture("t.h5", &(change){0});
@@ -595,6 +690,8 @@ int main(void)
     check_safetensors();
     check_files();
     check_statistics();
+    check_heads();
+    check_drawn_queries();
     check_memory();
     static const char *const left[] = {"t.h5", "k.npy", "m.safetensors"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++) unlink(left[i]);

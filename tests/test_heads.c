@@ -531,14 +531,14 @@ static void check_refused(void)
         "heads.outliers.count: 40: must be 0 to head_dim = 32",
         "heads.outliers.count: 20: placement rope-low finds only 9 RoPE pairs with a wavelength "
         "above 256 tokens",
-        "heads.query_position: 2 positions for queries = 16",
-        "heads.query_position: 256: must be 0 to tokens - 1 = 255",
-        "heads.queries: 300: more than tokens = 256; give query_position",
+        "heads.query.position: 2 positions for queries = 16",
+        "heads.query.position: 256: must be 0 to tokens - 1 = 255",
+        "heads.queries: 300: more than tokens = 256; give heads.query.position",
         "heads.distribution: only normal with this generator; uniform and laplace need generator "
         "philox",
-        "heads: local mass 1: must be between 0 and 1",
-        "heads: sink mass 0.5 without sinks: set their count",
-        "heads: query 0 is to find a needle but sees one token",
+        "heads.local.mass: 1: must be between 0 and 1",
+        "heads.sinks.mass: 0.5: needs heads.sinks.count",
+        "heads.query.classes.needle: query 0 sees only one token",
         "rope.rotary_dim: 31: must be even, at least 2 and at most head_dim = 32",
     };
     enum { N = sizeof messages / sizeof *messages };
