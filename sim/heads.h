@@ -6,12 +6,12 @@
  *     value[t][c] = gain_v(t) * (vmean_c + vsigma_c * z)
  *     query[i][c] = query.gain * z, then shaped by the query's class
  *
- * gain_k(t) is the drift, 1 + rate t or 1 + rate ln(1 + t), times the sinks' gain on the first tokens.
- * Queries have their classes in contiguous blocks (isotropic, local, needle; the same for all heads),
- * and are pulled until targets on unquantized keys hold: first sinks.mass on the sinks, for every
- * query, then the class's own: local.mass on the last local.span visible tokens, or the needle's logit
- * needle.margin above the largest other. Where the two conflict the class keeps its target. A target
- * that keys cannot meet is an error (sim/heads_queries.c says how it is done).
+ * gain_k(t) is the drift, 1 + rate t or 1 + rate ln(1 + t), times the sinks' gain on the first
+ * tokens. Queries have their classes in contiguous blocks (isotropic, local, needle; the same for
+ * all heads), and are pulled until targets on unquantized keys hold: first sinks.mass on the sinks,
+ * for every query, then the class's own: local.mass on the last local.span visible tokens, or the
+ * needle's logit needle.margin above the largest other. Where the two conflict the class keeps its
+ * target. A target that keys cannot meet is an error (sim/heads_queries.c says how it is done).
  *
  * kv_heads_config holds every setting under `heads:` of a configuration, flat; sim/heads_keys.c
  * holds the one key table that reads, prints and documents them. Zero-initialised and passed
