@@ -1,4 +1,655 @@
-int main(void)
+/* kvant: the one command line. A table of commands; each reads its options, calls the rooms and
+ * prints. Errors go to stderr, data to stdout; exit codes: 0 good, 1 the run failed, 2 the request
+ * was wrong, 3 a comparison did not hold. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/backend.h"
+#include "kernels/bench.h"
+#include "kernels/memory.h"
+#include "kernels/shorthand.h"
+#include "results/file.h"
+#include "results/plot.h"
+#include "results/provenance.h"
+#include "results/run.h"
+#include "results/store.h"
+#include "results/table.h"
+#include "sim/capture.h"
+#include "sim/config.h"
+#include "sim/metrics.h"
+#include "sim/sweep.h"
+
+enum { MAX_REPEATED = 64 };
+
+/* Every option of every command; a command names the letters it takes. */
+typedef struct {
+    const char *output, *backend, *rows, *cols, *format, *x;
+    const char *sets[MAX_REPEATED], *metrics[MAX_REPEATED], *where[MAX_REPEATED];
+    int n_sets, n_metrics, n_where;
+    int threads;
+    bool resume, dry_run, quiet;
+    int n_arguments;
+    char **arguments;
+    int argc; /* the whole command line, for provenance */
+    char **argv;
+} options;
+
+typedef struct {
+    const char *name, *usage, *summary, *help;
+    const char *letters; /* which rows of the option table it takes */
+    int min_arguments, max_arguments;
+    kv_status (*run)(const options *o, kv_error *err);
+} command;
+
+typedef struct {
+    char letter;
+    const char *name, *argument, *help;
+} option_row;
+
+static const option_row option_table[] = {
+    {'o', "output", "FILE", "where the result goes"},
+    {'s', "set", "KEY=VALUE", "set a key of the configuration; may be given again"},
+    {'b', "backend", "NAME", "auto (default), cpu or cuda"},
+    {'t', "threads", "N", "threads (bench: 1, else all processors); results do not depend on it"},
+    {'r', "resume", NULL, "take up an interrupted run"},
+    {'n', "dry-run", NULL,
+     "print the effective configuration, units, memory and time; run nothing"},
+    {'q', "quiet", NULL, "no progress, no table"},
+    {'m', "metric", "NAME", "a metric to show; may be given again"},
+    {'w', "where", "DIM=VALUE", "keep only this value of a dimension; may be given again"},
+    {'R', "rows", "DIM", "spread this dimension over rows"},
+    {'C', "cols", "DIM", "spread this dimension over columns"},
+    {'f', "format", "NAME", "table (default), csv, json or markdown"},
+    {'x', "x", "DIM", "the dimension on the x axis"},
+};
+enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
+
+/* ---- the run that Ctrl-C may stop --------------------------------------------------------------
+ */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
 {
-    return 0;
+    (void)number;
+    interrupted = 1;
+}
+
+static void catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* Progress of a run: units finished, and where they are kept. */
+typedef struct {
+    kv_run *run;
+    int64_t n_units, n_before;
+    double start_s;
+    bool is_shown;
+} progress;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void show_progress(const progress *p)
+{
+    if (!p->is_shown) return;
+    int64_t const done = kv_run_count_done(p->run), fresh = done - p->n_before;
+    double const elapsed = now_s() - p->start_s;
+    int const width = 30, filled = (int)(width * done / (p->n_units ? p->n_units : 1));
+    fprintf(stderr, "\r[%.*s%*s] %lld/%lld units", filled, "##############################",
+            width - filled, "", (long long)done, (long long)p->n_units);
+    if (fresh > 0)
+        fprintf(stderr, "  %.2f/s  ETA %.0f s ", (double)fresh / elapsed,
+                elapsed / (double)fresh * (double)(p->n_units - done));
+    fputs("\033[K", stderr);
+}
+
+static bool unit_is_done(void *context, int64_t unit)
+{
+    return kv_run_is_done(((progress *)context)->run, unit);
+}
+
+static bool run_is_cancelled(void *context)
+{
+    (void)context;
+    return interrupted != 0;
+}
+
+static kv_status put_unit(void *context, int64_t unit, const double *values, kv_error *err)
+{
+    progress *const p = context;
+    kv_status const status = kv_run_put(p->run, unit, values, err);
+    if (status == KV_OK) show_progress(p);
+    return status;
+}
+
+/* ---- sweep, check
+ * -------------------------------------------------------------------------------- */
+
+/* Where schemes/ and models/ are looked for: the source tree, then the installed data. */
+static const char *const data_dirs[] = {KVANT_SOURCE_DIR "/configs", KVANT_DATA_DIR};
+enum { N_DATA_DIRS = sizeof data_dirs / sizeof data_dirs[0] };
+
+static kv_status load_config(kv_config *config, const options *o, kv_error *err)
+{
+    kv_config_sources const sources = {.sets = o->sets,
+                                       .n_sets = (size_t)o->n_sets,
+                                       .data_dirs = data_dirs,
+                                       .n_data_dirs = N_DATA_DIRS};
+    return kv_config_load(config, o->arguments[0], &sources, err);
+}
+
+/* "dir/name.yaml" -> "name.h5". */
+static kv_status default_output(char **out, const char *config_path, kv_error *err)
+{
+    const char *const slash = strrchr(config_path, '/');
+    const char *const name = slash ? slash + 1 : config_path;
+    const char *const dot = strrchr(name, '.');
+    size_t const length = dot && dot > name ? (size_t)(dot - name) : strlen(name);
+    void *text = NULL;
+    kv_status const status = kv_allocate(&text, length + 4, 1, err);
+    if (status != KV_OK) return status;
+    memcpy(text, name, length);
+    memcpy((char *)text + length, ".h5", 4);
+    *out = text;
+    return KV_OK;
+}
+
+static void dry_run(const kv_sweep *sweep, const char *config_text, int threads)
+{
+    kv_sweep_cost const cost = kv_sweep_estimate(sweep);
+    double const rate = 40e9 * threads; /* FLOP/s, a cautious guess; kvant bench measures */
+    printf("%s", config_text);
+    printf("# units of work     %lld\n", (long long)kv_sweep_units(sweep));
+    printf("# products          %.3g FLOP\n", cost.flops);
+    printf("# memory            %.1f MiB a thread, results %.1f MiB\n",
+           (double)cost.bytes_per_thread / 0x1p20, (double)cost.bytes_of_results / 0x1p20);
+    printf("# time, estimated   %.2g s with %d threads\n", cost.flops / rate, threads);
+}
+
+static kv_status store_sweep(const char *path, const kv_sweep *sweep, kv_run *run,
+                             const kv_provenance *provenance, kv_record **record, kv_error *err)
+{
+    kv_status status = KV_OK;
+    void *all = NULL;
+    KV_TRY(kv_allocate3(&all, (size_t)kv_sweep_units(sweep),
+                        (size_t)kv_sweep_values_per_unit(sweep), 1, sizeof(double), err));
+    KV_TRY(kv_run_collect(all, run, err));
+    KV_TRY(kv_sweep_record(record, sweep, all, err));
+    KV_TRY(kv_provenance_add(*record, provenance, err));
+    KV_TRY(kv_store_write(path, *record, err));
+    KV_TRY(kv_run_finish(run, err));
+done:
+    kv_free(all);
+    return status;
+}
+
+static kv_status run_sweep(const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_config config = {0};
+    kv_sweep *sweep = NULL;
+    kv_run *run = NULL;
+    kv_record *record = NULL;
+    const kv_backend *backend = NULL;
+    char *text = NULL, *seeds = NULL, *generator = NULL, *path = NULL;
+    int const threads = o->threads ? o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    KV_TRY(kv_backend_find(&backend, o->backend ? o->backend : "auto", err));
+    KV_TRY(load_config(&config, o, err));
+    KV_TRY(kv_config_text(&text, &config, err));
+    KV_TRY(kv_sweep_create(&sweep, &config, err));
+    if (o->dry_run) {
+        dry_run(sweep, text, threads);
+        goto done;
+    }
+    if (o->output)
+        KV_TRY(kv_duplicate(&path, o->output, err));
+    else
+        KV_TRY(default_output(&path, o->arguments[0], err));
+    KV_TRY(kv_sweep_origin(&generator, &seeds, sweep, err));
+    kv_provenance provenance = {.title = config.title,
+                                .config_text = text,
+                                .backend = backend->name,
+                                .device = "cpu",
+                                .seeds = seeds,
+                                .argc = o->argc,
+                                .argv = o->argv,
+                                .generator = generator,
+                                .is_complete = 1};
+    kv_provenance_start(&provenance);
+    KV_TRY(kv_run_open(&run,
+                       &(kv_run_spec){.final_path = path,
+                                      .identity = text,
+                                      .n_units = kv_sweep_units(sweep),
+                                      .resume = o->resume,
+                                      .values_per_unit = kv_sweep_values_per_unit(sweep)},
+                       err));
+    progress p = {run, kv_sweep_units(sweep), kv_run_count_done(run), now_s(),
+                  !o->quiet && isatty(STDERR_FILENO)};
+    kv_sweep_sink const sink = {&p, unit_is_done, put_unit, run_is_cancelled};
+    catch_interrupts();
+    show_progress(&p);
+    status = kv_sweep_run(sweep, backend, threads, &sink, err);
+    if (p.is_shown) fputs("\r\033[K", stderr);
+    if (status != KV_OK && kv_run_count_done(run) > 0)
+        fprintf(stderr,
+                "kvant: %lld of %lld units are kept in %s.run; run the same command with "
+                "--resume to go on\n",
+                (long long)kv_run_count_done(run), (long long)kv_sweep_units(sweep), path);
+    KV_TRY(status);
+    KV_TRY(store_sweep(path, sweep, run, &provenance, &record, err));
+    if (!o->quiet) KV_TRY(kv_table_write(stdout, record, &(kv_table_request){0}, err));
+    if (!o->quiet) fprintf(stderr, "written to %s\n", path);
+done:
+    kv_free(text), kv_free(seeds), kv_free(generator), kv_free(path);
+    kv_record_free(record);
+    kv_run_close(run);
+    kv_sweep_free(sweep);
+    kv_config_free_contents(&config);
+    return status;
+}
+
+static kv_status run_check(const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_config config = {0};
+    kv_sweep *sweep = NULL;
+    char *text = NULL;
+    KV_TRY(load_config(&config, o, err));
+    KV_TRY(kv_sweep_create(&sweep, &config, err));
+    KV_TRY(kv_config_text(&text, &config, err));
+    printf("%s", text);
+done:
+    kv_free(text);
+    kv_sweep_free(sweep);
+    kv_config_free_contents(&config);
+    return status;
+}
+
+/* ---- show, plot
+ * ----------------------------------------------------------------------------------- */
+
+/* A capture's statistics per layer, or a result file as it is. */
+static kv_status read_record(kv_record **out, bool *is_capture, const char *path, kv_error *err)
+{
+    kv_capture *capture = NULL;
+    kv_error not_capture = {0}, not_result = {0};
+    kv_status status = kv_capture_open(&capture, path, &not_capture);
+    *is_capture = status == KV_OK;
+    if (status == KV_OK) {
+        status = kv_capture_statistics(out, capture, err);
+        kv_capture_close(capture);
+        return status;
+    }
+    if (access(path, R_OK) != 0) return KV_FAIL(err, KV_EREQUEST, "%s: %s", path, strerror(errno));
+    status = kv_store_read(out, path, &not_result);
+    if (status != KV_OK)
+        return KV_FAIL(err, status, "%s is neither a result nor a capture:\n  %s\n  %s", path,
+                       not_result.message, not_capture.message);
+    return status;
+}
+
+static kv_status run_show(const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_record *record = NULL;
+    kv_table_request request = {.n_metrics = o->n_metrics,
+                                .metrics = o->metrics,
+                                .n_where = o->n_where,
+                                .where = o->where,
+                                .rows = o->rows,
+                                .cols = o->cols};
+    bool is_capture;
+    bool const is_summary = !o->n_metrics && !o->n_where && !o->rows && !o->cols && !o->format;
+    if (o->format) KV_TRY(kv_table_find_format(&request.format, o->format, err));
+    KV_TRY(read_record(&record, &is_capture, o->arguments[0], err));
+    if (is_summary) KV_TRY(kv_table_write_summary(stdout, record, err));
+    if (is_capture || !is_summary) KV_TRY(kv_table_write(stdout, record, &request, err));
+done:
+    kv_record_free(record);
+    return status;
+}
+
+static kv_status run_plot(const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_record *record = NULL;
+    if (!o->output) return KV_FAIL(err, KV_EREQUEST, "plot needs -o FIG.svg, .png, .pdf or -");
+    if (o->n_metrics > 1)
+        return KV_FAIL(err, KV_EREQUEST, "plot draws one --metric, %d are given", o->n_metrics);
+    KV_TRY(kv_store_read(&record, o->arguments[0], err));
+    KV_TRY(kv_plot(stdout, o->output, record,
+                   &(kv_plot_request){.metric = o->n_metrics ? o->metrics[0] : NULL,
+                                      .x = o->x,
+                                      .n_where = o->n_where,
+                                      .where = o->where},
+                   err));
+done:
+    kv_record_free(record);
+    return status;
+}
+
+/* ---- list, bench
+ * ------------------------------------------------------------------------------------ */
+
+static kv_status list_formats(kv_error *err)
+{
+    (void)err;
+    for (size_t i = 0; kv_format_at(i); i++)
+        printf("%-10s %2d bit  %s\n", kv_format_at(i)->name, kv_format_at(i)->bits,
+               kv_format_at(i)->about);
+    return KV_OK;
+}
+
+static kv_status list_metrics(kv_error *err)
+{
+    (void)err;
+    for (size_t i = 0; kv_metric_at(i); i++)
+        printf("%-24s %-5s %s\n", kv_metric_at(i)->name, kv_metric_at(i)->units,
+               kv_metric_at(i)->about);
+    return KV_OK;
+}
+
+static kv_status list_backends(kv_error *err)
+{
+    (void)err;
+    for (size_t i = 0; kv_backend_at(i); i++) {
+        const kv_backend *const b = kv_backend_at(i);
+        const char *const reason = b->unavailable();
+        printf("%-10s %s%s%s\n", b->name, b->about, reason ? "; not available: " : "",
+               reason ? reason : "");
+    }
+    return KV_OK;
+}
+
+static kv_status list_keys(kv_error *err)
+{
+    (void)err;
+    kv_key_description key;
+    for (size_t i = 0; kv_config_describe_key(&key, i); i++)
+        printf("%-32s %-14s %-12s %s%s%s\n%34s%s\n", key.path, key.type, key.preset, key.range,
+               *key.unit ? " " : "", key.unit, "", key.help);
+    return KV_OK;
+}
+
+static kv_status list_schemes(kv_error *err)
+{
+    kv_preset *presets = NULL;
+    size_t n = 0;
+    kv_status const status = kv_presets_load(&presets, &n, data_dirs, N_DATA_DIRS, err);
+    for (size_t i = 0; i < n; i++)
+        printf("%-28s key %s  value %s\n%29s%s (%s)\n", presets[i].scheme.name,
+               presets[i].scheme.key_text, presets[i].scheme.value_text, "", presets[i].about,
+               presets[i].source);
+    kv_presets_free(presets, n);
+    return status;
+}
+
+static kv_status list_models(kv_error *err)
+{
+    kv_model *models = NULL;
+    size_t n = 0;
+    kv_status const status = kv_models_load(&models, &n, data_dirs, N_DATA_DIRS, err);
+    for (size_t i = 0; i < n; i++)
+        printf("%-16s %s (%s)\n", models[i].name, models[i].about, models[i].source);
+    kv_models_free(models, n);
+    return status;
+}
+
+static const struct {
+    const char *name;
+    kv_status (*list)(kv_error *err);
+} lists[] = {
+    {"formats", list_formats}, {"schemes", list_schemes},   {"metrics", list_metrics},
+    {"models", list_models},   {"backends", list_backends}, {"keys", list_keys},
+};
+
+static kv_status run_list(const options *o, kv_error *err)
+{
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        if (strcmp(lists[i].name, o->arguments[0]) == 0) return lists[i].list(err);
+    return KV_FAIL(err, KV_EREQUEST,
+                   "unknown list \"%s\"; choose one of: formats, schemes, metrics, "
+                   "models, backends, keys",
+                   o->arguments[0]);
+}
+
+static void print_bench_row(const kv_bench_row *row, bool is_json, bool is_last)
+{
+    if (is_json)
+        printf("  {\"kernel\": \"%s\", \"shape\": \"%s\", \"seconds\": %.9g, \"rate\": %.6g, "
+               "\"unit\": "
+               "\"%s\", \"bound\": \"%s\", \"peak\": %.6g, \"fraction\": %.4f}%s\n",
+               row->kernel, row->shape, row->seconds, row->rate, row->unit, row->bound, row->peak,
+               row->fraction, is_last ? "" : ",");
+    else
+        printf("%-26s %-34s %10.3f ms %8.1f %-7s %5.1f %% of %s\n", row->kernel, row->shape,
+               1e3 * row->seconds, row->rate, row->unit, 100 * row->fraction, row->bound);
+}
+
+static kv_status run_bench(const options *o, kv_error *err)
+{
+    bool const is_json = o->format && strcmp(o->format, "json") == 0;
+    if (o->format && !is_json && strcmp(o->format, "table") != 0)
+        return KV_FAIL(err, KV_EREQUEST, "unknown format \"%s\"; bench prints table or json",
+                       o->format);
+    kv_bench_row rows[KV_BENCH_MAX_ROWS];
+    int n = 0;
+    kv_status const status = kv_bench_run(rows, &n, o->threads, err);
+    if (status != KV_OK) return status;
+    if (is_json) printf("[\n");
+    for (int i = 0; i < n; i++) print_bench_row(&rows[i], is_json, i == n - 1);
+    if (is_json) printf("]\n");
+    return KV_OK;
+}
+
+/* ---- the table of commands
+ * ---------------------------------------------------------------------------- */
+
+static kv_status run_help(const options *o, kv_error *err);
+
+static const command commands[] = {
+    {"sweep", "CONFIG.yaml", "run a grid of schemes on attention heads",
+     "Makes (or loads) attention heads, quantizes their keys and values with each scheme, "
+     "measures\n"
+     "what that does to attention, writes one HDF5 file (default: the config's name + .h5 here)\n"
+     "and prints the table. A first configuration:\n\n"
+     "    kvant: 1\n"
+     "    title: Why keys break first\n"
+     "    heads:\n"
+     "      tokens: 4096\n"
+     "      head_dim: 128\n"
+     "      queries: 16\n"
+     "      seeds: 8                                    # 8 replicates, seeds 0 ... 7\n"
+     "      outliers: {count: 3, scale: 20}             # planted outlier key channels\n"
+     "      rope: {layout: half, base: 10000}\n"
+     "    schemes:\n"
+     "      - {name: per tensor, key: int8/tensor, value: int8/tensor}\n"
+     "      - {name: per channel, key: int8/channel, value: int8/token}\n"
+     "      - kivi-2                                    # a published method\n"
+     "    sweep:\n"
+     "      heads.outliers.scale: [1, 10, 100]\n"
+     "    metrics: [out_err, logit_err_max, attn_kl, bits]\n\n"
+     "Every key: kvant list keys. A scheme is format[/tile][:option[=value]]..., for example\n"
+     "int4/32x1:zero:scale=f16; see kvant list formats and kvant list schemes.\n",
+     "osbtrnq", 1, 1, run_sweep},
+    {"check", "CONFIG.yaml", "validate a configuration and print the effective one",
+     "Prints the configuration with every default filled in; it can be run as it is.\n", "s", 1, 1,
+     run_check},
+    {"show", "FILE", "what a result file or a capture holds, and its metrics as tables",
+     "Without options: a summary with provenance; of a capture (.h5, .safetensors, .npy): its "
+     "layers\n"
+     "and their outlier statistics. With any option: a table with 95 % intervals over the seeds.\n",
+     "mwRCf", 1, 1, run_show},
+    {"plot", "FILE.h5 -o FIG", "draw a metric",
+     "FIG ends in .svg, .png or .pdf; - draws in the terminal.\n", "omxw", 1, 1, run_plot},
+    {"list", "WHAT", "formats, schemes, metrics, models, backends or keys",
+     "Printed from the tables the code uses.\n", "", 1, 1, run_list},
+    {"bench", "", "measured speed of the main kernels beside the machine's peaks",
+     "JSON: an array of {kernel, shape, seconds (median), rate, unit, bound, peak, fraction}.\n",
+     "tf", 0, 0, run_bench},
+    {"help", "[COMMAND]", "this, or one command's manual", "", "", 0, 1, run_help},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const command *find_command(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+static kv_status unknown_command(const char *name, kv_error *err)
+{
+    const char *names[N_COMMANDS];
+    for (int i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
+    const char *const near = kv_closest_name(name, names, N_COMMANDS);
+    return KV_FAIL(err, KV_EREQUEST, "unknown command \"%s\"%s%s%s; see kvant help", name,
+                   near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+static kv_status run_help(const options *o, kv_error *err)
+{
+    if (o->n_arguments == 0) {
+        printf("kvant %s: which precision should each layer's key and value cache have, and what "
+               "does it "
+               "cost?\n\n",
+               kv_this_build.version);
+        for (int i = 0; i < N_COMMANDS; i++)
+            printf("  kvant %-6s %-16s %s\n", commands[i].name, commands[i].usage,
+                   commands[i].summary);
+        printf("\nkvant help COMMAND tells more.\n");
+        return KV_OK;
+    }
+    const command *const c = find_command(o->arguments[0]);
+    if (!c) return unknown_command(o->arguments[0], err);
+    printf("kvant %s %s\n    %s\n\n%s", c->name, c->usage, c->summary, c->help);
+    if (*c->letters) printf("\noptions\n");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const option_row *const row = &option_table[i];
+        if (!strchr(c->letters, row->letter)) continue;
+        char left[64];
+        snprintf(left, sizeof left, "--%s%s%s", row->name, row->argument ? " " : "",
+                 row->argument ? row->argument : "");
+        printf("  -%c, %-20s %s\n", row->letter, left, row->help);
+    }
+    return KV_OK;
+}
+
+/* ---- options
+ * ---------------------------------------------------------------------------------------------- */
+
+static kv_status push(const char **list, int *count, const char *text, kv_error *err)
+{
+    if (*count == MAX_REPEATED)
+        return KV_FAIL(err, KV_EREQUEST, "an option is given more than %d times", MAX_REPEATED);
+    list[(*count)++] = text;
+    return KV_OK;
+}
+
+static kv_status set_option(options *o, int letter, const char *value, kv_error *err)
+{
+    switch (letter) {
+    case 'o': o->output = value; break;
+    case 'b': o->backend = value; break;
+    case 'R': o->rows = value; break;
+    case 'C': o->cols = value; break;
+    case 'f': o->format = value; break;
+    case 'x': o->x = value; break;
+    case 'r': o->resume = true; break;
+    case 'n': o->dry_run = true; break;
+    case 'q': o->quiet = true; break;
+    case 's': return push(o->sets, &o->n_sets, value, err);
+    case 'm': return push(o->metrics, &o->n_metrics, value, err);
+    case 'w': return push(o->where, &o->n_where, value, err);
+    case 't': {
+        char *end = NULL;
+        long const n = strtol(value, &end, 10);
+        if (end == value || *end || n < 1 || n > 4096)
+            return KV_FAIL(err, KV_EREQUEST,
+                           "--threads: expected a number from 1 to 4096, found \"%s\"", value);
+        o->threads = (int)n;
+        break;
+    }
+    }
+    return KV_OK;
+}
+
+/* Reads the options that command `c` takes; what is left are its arguments. */
+static kv_status read_options(options *o, const command *c, int argc, char **argv, kv_error *err)
+{
+    struct option names[N_OPTIONS + 1];
+    char letters[2 * N_OPTIONS + 2] = ":";
+    int n = 0;
+    size_t used = 1;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const option_row *const row = &option_table[i];
+        if (!strchr(c->letters, row->letter)) continue;
+        names[n++] = (struct option){row->name, row->argument ? required_argument : no_argument,
+                                     NULL, row->letter};
+        letters[used++] = row->letter;
+        if (row->argument) letters[used++] = ':';
+    }
+    names[n] = (struct option){0};
+    letters[used] = 0;
+    opterr = 0;
+    for (int letter; (letter = getopt_long(argc, argv, letters, names, NULL)) != -1;) {
+        if (letter == '?')
+            return KV_FAIL(err, KV_EREQUEST, "%s does not take \"%s\"; see kvant help %s", c->name,
+                           argv[optind - 1], c->name);
+        if (letter == ':')
+            return KV_FAIL(err, KV_EREQUEST, "%s needs a value; see kvant help %s",
+                           argv[optind - 1], c->name);
+        kv_status const status = set_option(o, letter, optarg, err);
+        if (status != KV_OK) return status;
+    }
+    o->arguments = argv + optind, o->n_arguments = argc - optind;
+    if (o->n_arguments < c->min_arguments || o->n_arguments > c->max_arguments)
+        return KV_FAIL(err, KV_EREQUEST, "usage: kvant %s %s; see kvant help %s", c->name, c->usage,
+                       c->name);
+    return KV_OK;
+}
+
+static int exit_code(kv_status status)
+{
+    switch (status) {
+    case KV_OK: return 0;
+    case KV_EREQUEST:
+    case KV_EINPUT: return 2;
+    default: return 1;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    kv_error err = {0};
+    options o = {.argc = argc, .argv = argv};
+    const char *const name = argc > 1 ? argv[1] : "help";
+    if (strcmp(name, "--version") == 0) {
+        printf("kvant %s\n", kv_this_build.version);
+        return 0;
+    }
+    const command *const c =
+        find_command(strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ? "help" : name);
+    kv_status status = c ? KV_OK : unknown_command(name, &err);
+    if (status == KV_OK)
+        status = read_options(&o, c, argc > 1 ? argc - 1 : argc, argc > 1 ? argv + 1 : argv, &err);
+    if (status == KV_OK) status = c->run(&o, &err);
+    if (status == KV_OK && (fflush(stdout) || ferror(stdout)))
+        status = KV_FAIL(&err, KV_EIO, "writing to standard output: %s", strerror(errno));
+    if (status != KV_OK) fprintf(stderr, "kvant: %s\n", err.message);
+    return exit_code(status);
 }

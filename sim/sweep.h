@@ -25,13 +25,16 @@ void kv_sweep_free(kv_sweep *sweep);
 int64_t kv_sweep_units(const kv_sweep *sweep);
 int64_t kv_sweep_values_per_unit(const kv_sweep *sweep);
 
-/* An estimate before running: floating-point operations of all products, and bytes of memory one
- * thread needs at most. */
+/* The generator and the seeds as a configuration writes them. The caller frees both. */
+kv_status kv_sweep_origin(char **generator, char **seeds, const kv_sweep *sweep, kv_error *err);
+
+/* Before running: floating-point operations of all products, and the memory a thread may need
+ * (twice one head's keys and values). */
 typedef struct {
     double flops;
     int64_t bytes_per_thread, bytes_of_results;
 } kv_sweep_cost;
-kv_status kv_sweep_estimate(const kv_sweep *sweep, kv_sweep_cost *cost, kv_error *err);
+kv_sweep_cost kv_sweep_estimate(const kv_sweep *sweep);
 
 /* Where units come from and go to; every function may be called from several threads. */
 typedef struct {

@@ -1,0 +1,519 @@
+/* Sweeps: the grid of units, running them, and the record they make. See sweep.h. */
+#include "sim/sweep.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/memory.h"
+#include "kernels/text.h"
+#include "sim/capture.h"
+#include "sim/heads_keys.h"
+#include "sim/metrics.h"
+
+enum { MAX_METRICS = 64, ALL_CLASSES = 0, N_CLASSES = 1 + KV_CLASS_COUNT };
+
+static const char *const class_names[N_CLASSES] = {"all", "isotropic", "local", "needle"};
+
+/* Where one metric's values lie in a unit's vector: [scheme][head][class], extents 1 where the
+ * metric does not have the dimension. */
+typedef struct {
+    const kv_metric *metric;
+    int64_t offset, schemes, heads, classes;
+} slot;
+
+struct kv_sweep {
+    const kv_config *config;
+    int64_t n_points, n_layers, n_seeds, n_heads, n_classes;
+    int64_t *layers; /* [n_layers] */
+    slot slots[MAX_METRICS];
+    int n_slots;
+    int64_t values_per_unit;
+    kv_quantizer *keys, *values; /* distinct ones */
+    int64_t n_keys, n_values;
+    int64_t (*pairs)[2]; /* [n_schemes] */
+    bool wants_rows, wants_levels;
+    double flops;
+    int64_t bytes_per_thread;
+};
+
+/* ---- the grid ----------------------------------------------------------------------------------
+ */
+
+typedef struct {
+    int64_t point, layer, seed; /* indices */
+} unit_place;
+
+static unit_place place_of(const kv_sweep *s, int64_t unit)
+{
+    return (unit_place){unit / (s->n_layers * s->n_seeds), unit / s->n_seeds % s->n_layers,
+                        unit % s->n_seeds};
+}
+
+/* The settings of one point and layer; the caller frees. */
+static kv_status settings_of(kv_heads_config *out, const kv_sweep *s, int64_t point, int64_t layer,
+                             kv_error *err)
+{
+    int64_t indices[KV_CONFIG_MAX_AXES] = {0};
+    kv_config_point(s->config, point, indices);
+    return kv_config_layer(out, s->config, indices, s->layers[layer], err);
+}
+
+/* The layers of a capture: those asked for, those with files, or all of the file. */
+static kv_status find_capture_layers(kv_sweep *s, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_heads_config *const heads = &s->config->heads;
+    kv_capture *capture = NULL;
+    bool const is_chosen = heads->capture_layers.count > 0, is_map = heads->capture_map.count > 0;
+    if (!is_chosen && !is_map) KV_TRY(kv_capture_open(&capture, heads->capture, err));
+    s->n_layers = is_chosen ? heads->capture_layers.count
+                  : is_map  ? heads->capture_map.count
+                            : kv_capture_layers(capture);
+    KV_TRY(kv_allocate((void **)&s->layers, (size_t)s->n_layers, sizeof *s->layers, err));
+    for (int64_t l = 0; l < s->n_layers; l++)
+        s->layers[l] = is_chosen ? heads->capture_layers.items[l]
+                       : is_map  ? heads->capture_map.files[l].layer
+                                 : kv_capture_layer_at(capture, l)->layer;
+done:
+    kv_capture_close(capture);
+    return status;
+}
+
+static kv_status find_layers(kv_sweep *s, kv_error *err)
+{
+    if (s->config->heads.generator == KV_GENERATOR_CAPTURE) return find_capture_layers(s, err);
+    s->n_layers = s->config->heads.layers;
+    kv_status const status =
+        kv_allocate((void **)&s->layers, (size_t)s->n_layers, sizeof *s->layers, err);
+    for (int64_t l = 0; status == KV_OK && l < s->n_layers; l++) s->layers[l] = l;
+    return status;
+}
+
+/* The largest extents of any unit, and the work of all. */
+static kv_status find_extents(kv_sweep *s, kv_error *err)
+{
+    kv_status status = KV_OK;
+    bool const is_capture = s->config->heads.generator == KV_GENERATOR_CAPTURE;
+    kv_heads_config c = {0};
+    kv_heads *heads = NULL;
+    s->n_heads = 1, s->n_classes = 1;
+    for (int64_t p = 0; p < s->n_points; p++)
+        for (int64_t l = 0; l < s->n_layers; l++) {
+            KV_TRY(settings_of(&c, s, p, l, err));
+            kv_layer layer = {.kv_heads = c.kv_heads,
+                              .tokens = c.tokens,
+                              .head_dim = c.head_dim,
+                              .query_heads = c.query_heads ? c.query_heads : c.kv_heads,
+                              .queries = c.queries};
+            if (is_capture) {
+                KV_TRY(kv_heads_create(&heads, &c, s->layers[l], 0, err));
+                layer = *kv_heads_layer(heads);
+            }
+            double const tensor = (double)layer.tokens * (double)layer.head_dim;
+            double const rows = (double)(layer.query_heads * layer.queries);
+            double const products = (double)(s->n_keys + 1 + s->config->n_schemes + 1);
+            int64_t const bytes = (int64_t)(4 * tensor * sizeof(float));
+            s->flops += (double)s->n_seeds * 2 * rows * tensor * products;
+            if (bytes > s->bytes_per_thread) s->bytes_per_thread = bytes;
+            if (layer.kv_heads > s->n_heads) s->n_heads = layer.kv_heads;
+            if (c.class_share[KV_CLASS_LOCAL] > 0 || c.class_share[KV_CLASS_NEEDLE] > 0)
+                s->n_classes = N_CLASSES;
+            kv_heads_free(heads), heads = NULL;
+            kv_heads_config_free_contents(&c), c = (kv_heads_config){0};
+        }
+done:
+    kv_heads_free(heads);
+    kv_heads_config_free_contents(&c);
+    return status;
+}
+
+/* ---- schemes and metrics
+ * --------------------------------------------------------------------------- */
+
+/* The index of text among the first n of texts, n where it is new. */
+static int64_t index_of(const char *text, const char *const *texts, int64_t n)
+{
+    int64_t i = 0;
+    while (i < n && strcmp(texts[i], text) != 0) i++;
+    return i;
+}
+
+/* Quantizers are the same where their canonical texts are. */
+static kv_status find_quantizers(kv_sweep *s, kv_error *err)
+{
+    kv_status status = KV_OK;
+    size_t const n = (size_t)s->config->n_schemes;
+    void *keys = NULL, *values = NULL, *pairs = NULL, *key_texts = NULL, *value_texts = NULL;
+    KV_TRY(kv_allocate(&keys, n, sizeof(kv_quantizer), err));
+    s->keys = keys;
+    KV_TRY(kv_allocate(&values, n, sizeof(kv_quantizer), err));
+    s->values = values;
+    KV_TRY(kv_allocate(&pairs, n, sizeof *s->pairs, err));
+    s->pairs = pairs;
+    KV_TRY(kv_allocate(&key_texts, n, sizeof(char *), err));
+    KV_TRY(kv_allocate(&value_texts, n, sizeof(char *), err));
+    for (size_t i = 0; i < n; i++) {
+        const kv_scheme *const scheme = &s->config->schemes[i];
+        int64_t const k = index_of(scheme->key_text, key_texts, s->n_keys);
+        int64_t const v = index_of(scheme->value_text, value_texts, s->n_values);
+        s->pairs[i][0] = k, s->pairs[i][1] = v;
+        ((const char **)key_texts)[k] = scheme->key_text, s->keys[k] = scheme->key;
+        ((const char **)value_texts)[v] = scheme->value_text, s->values[v] = scheme->value;
+        s->n_keys += k == s->n_keys, s->n_values += v == s->n_values;
+    }
+done:
+    kv_free(key_texts), kv_free(value_texts);
+    return status;
+}
+
+static void add_slot(kv_sweep *s, const kv_metric *metric)
+{
+    bool const is_query = metric->scope == KV_SCOPE_QUERIES,
+               is_layer = metric->scope == KV_SCOPE_LAYER;
+    slot *const next = &s->slots[s->n_slots++];
+    *next = (slot){.metric = metric,
+                   .offset = s->values_per_unit,
+                   .schemes = metric->scope == KV_SCOPE_HEAD ? 1 : s->config->n_schemes,
+                   .heads = is_layer ? 1 : s->n_heads,
+                   .classes = is_query ? s->n_classes : 1};
+    s->values_per_unit += next->schemes * next->heads * next->classes;
+    s->wants_rows |= metric->needs_rows, s->wants_levels |= metric->needs_levels;
+}
+
+static void find_slots(kv_sweep *s)
+{
+    for (int64_t i = 0; i < s->config->n_metrics; i++)
+        add_slot(s, kv_metric_find(s->config->metrics[i]));
+}
+
+kv_status kv_sweep_create(kv_sweep **out, const kv_config *config, kv_error *err)
+{
+    kv_status status = KV_OK;
+    void *memory = NULL;
+    KV_TRY(kv_allocate(&memory, 1, sizeof(kv_sweep), err));
+    kv_sweep *const s = memory;
+    s->config = config;
+    s->n_points = kv_config_points(config), s->n_seeds = config->heads.seeds.count;
+    KV_TRY(find_layers(s, err));
+    KV_TRY(find_quantizers(s, err));
+    KV_TRY(find_extents(s, err));
+    find_slots(s);
+    *out = s, memory = NULL;
+done:
+    kv_sweep_free(memory);
+    return status;
+}
+
+void kv_sweep_free(kv_sweep *sweep)
+{
+    if (!sweep) return;
+    kv_free(sweep->layers), kv_free(sweep->keys), kv_free(sweep->values), kv_free(sweep->pairs);
+    kv_free(sweep);
+}
+
+int64_t kv_sweep_units(const kv_sweep *sweep)
+{
+    return sweep->n_points * sweep->n_layers * sweep->n_seeds;
+}
+
+int64_t kv_sweep_values_per_unit(const kv_sweep *sweep)
+{
+    return sweep->values_per_unit;
+}
+
+kv_sweep_cost kv_sweep_estimate(const kv_sweep *s)
+{
+    return (kv_sweep_cost){.flops = s->flops,
+                           .bytes_per_thread = s->bytes_per_thread,
+                           .bytes_of_results = 16 * s->values_per_unit * kv_sweep_units(s)};
+}
+
+/* One key of the heads, as a configuration writes it. */
+static kv_status key_text(char **out, const kv_heads_config *heads, const char *path, kv_error *err)
+{
+    kv_text text = {0};
+    kv_status const status = kv_keys_value(&text, heads, kv_keys_find(&kv_heads_table, path), err);
+    if (status == KV_OK) *out = kv_text_take(&text);
+    kv_text_free(&text);
+    return status;
+}
+
+kv_status kv_sweep_origin(char **generator, char **seeds, const kv_sweep *s, kv_error *err)
+{
+    char *name = NULL;
+    kv_status status = key_text(&name, &s->config->heads, "generator", err);
+    if (status == KV_OK) status = key_text(seeds, &s->config->heads, "seeds", err);
+    if (status == KV_OK)
+        *generator = name;
+    else
+        kv_free(name);
+    return status;
+}
+
+/* ---- one unit
+ * -------------------------------------------------------------------------------------------- */
+
+/* Rows of each class for all heads: rows[head][class] lists; class 0 is all. A query's class is the
+ * same for every head of a group only by index, so the rows are gathered per head. */
+static int64_t gather_rows(int64_t *rows, const uint8_t *classes, int64_t n_rows, int64_t head,
+                           int class)
+{
+    int64_t n = 0;
+    for (int64_t r = 0; r < n_rows; r++)
+        if (class == ALL_CLASSES || classes[head * n_rows + r] == class - 1) rows[n++] = r;
+    return n;
+}
+
+/* Every metric of every scheme for one head, into the unit's values. */
+static void measure_head(double *values, const kv_sweep *s, kv_metric_view *view,
+                         const uint8_t *classes, int64_t *rows)
+{
+    for (int class = 0; class < s->n_classes; class ++) {
+        view->n_rows = gather_rows(rows, classes, view->measured->rows, view->head, class);
+        for (int i = 0; i < s->n_slots; i++) {
+            const slot *const t = &s->slots[i];
+            if (class >= t->classes || view->head >= t->heads) continue;
+            for (int64_t scheme = 0; scheme < t->schemes; scheme++) {
+                view->pair = scheme;
+                view->key = s->pairs[scheme][0], view->value = s->pairs[scheme][1];
+                values[t->offset + (scheme * t->heads + view->head) * t->classes + class] =
+                    t->metric->value(view);
+            }
+        }
+    }
+}
+
+static kv_status run_unit(double *values, const kv_sweep *s, int64_t unit,
+                          const kv_backend *backend, int threads, kv_error *err)
+{
+    kv_status status = KV_OK;
+    unit_place const place = place_of(s, unit);
+    int64_t const seed = s->config->heads.seeds.items[place.seed];
+    kv_heads_config settings = {0};
+    kv_heads *heads = NULL;
+    kv_measurements *measured = NULL;
+    void *rows = NULL, *scratch = NULL;
+    kv_evaluation const what = {.n_keys = s->n_keys,
+                                .n_values = s->n_values,
+                                .n_pairs = s->config->n_schemes,
+                                .keys = s->keys,
+                                .values = s->values,
+                                .pairs = (const int64_t(*)[2])s->pairs,
+                                .want_rows = s->wants_rows,
+                                .want_levels = s->wants_levels};
+    KV_TRY(settings_of(&settings, s, place.point, place.layer, err));
+    KV_TRY(kv_heads_create(&heads, &settings, s->layers[place.layer], seed, err));
+    const kv_layer *const layer = kv_heads_layer(heads);
+    KV_TRY(kv_measurements_create(&measured, layer, &what, err));
+    KV_TRY(backend->evaluate(layer, &what, threads, measured, err));
+    KV_TRY(kv_allocate(&rows, (size_t)measured->rows, sizeof(int64_t), err));
+    KV_TRY(kv_allocate(&scratch, (size_t)measured->rows, sizeof(double), err));
+    for (int64_t i = 0; i < s->values_per_unit; i++) values[i] = NAN;
+    kv_metric_view view = {.layer = layer, .measured = measured, .rows = rows, .scratch = scratch};
+    for (view.head = 0; view.head < layer->kv_heads; view.head++)
+        measure_head(values, s, &view, kv_heads_classes(heads), rows);
+done:
+    if (status != KV_OK)
+        kv_error_prepend(err, "layer %lld, seed %lld", (long long)s->layers[place.layer],
+                         (long long)seed);
+    kv_free(rows), kv_free(scratch);
+    kv_measurements_free(measured);
+    kv_heads_free(heads);
+    kv_heads_config_free_contents(&settings);
+    return status;
+}
+
+/* Units are spread over threads where there are enough of them; otherwise the threads go into each
+ * unit. Results are the same either way. */
+kv_status kv_sweep_run(const kv_sweep *s, const kv_backend *backend, int threads,
+                       const kv_sweep_sink *sink, kv_error *err)
+{
+    int64_t const n = kv_sweep_units(s);
+    int const outer = n >= threads ? threads : 1, inner = n >= threads ? 1 : threads;
+    int64_t failed_unit = n;
+    kv_status result = KV_OK;
+    kv_error first = {0};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(outer)
+    for (int64_t unit = 0; unit < n; unit++) {
+        bool stop;
+#pragma omp atomic read
+        stop = result;
+        if (stop || sink->is_done(sink->context, unit)) continue;
+        kv_error own = {0};
+        kv_status status = KV_OK;
+        void *values = NULL;
+        if (sink->is_cancelled(sink->context))
+            status = KV_FAIL(&own, KV_EINTERRUPTED, "stopped before all units were finished");
+        if (status == KV_OK)
+            status = kv_allocate(&values, (size_t)s->values_per_unit, sizeof(double), &own);
+        if (status == KV_OK) status = run_unit(values, s, unit, backend, inner, &own);
+        if (status == KV_OK) status = sink->put(sink->context, unit, values, &own);
+        kv_free(values);
+        if (status == KV_OK) continue;
+#pragma omp critical(kv_sweep_failure)
+        if (unit < failed_unit) {
+            failed_unit = unit, first = own;
+#pragma omp atomic write
+            result = status;
+        }
+    }
+    if (result != KV_OK && err && err->status == KV_OK) *err = first;
+    return result;
+}
+
+/* ---- the record
+ * ------------------------------------------------------------------------------------------ */
+
+static kv_status add_dimensions(kv_record *record, const kv_sweep *s, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_config *const c = s->config;
+    void *names = NULL, *numbers = NULL;
+    int64_t const longest = s->n_layers > s->n_seeds ? s->n_layers : s->n_seeds;
+    KV_TRY(kv_allocate(&names, (size_t)c->n_schemes, sizeof(char *), err));
+    KV_TRY(kv_allocate(&numbers, (size_t)(longest > s->n_heads ? longest : s->n_heads),
+                       sizeof(double), err));
+    for (int64_t i = 0; i < c->n_schemes; i++) ((const char **)names)[i] = c->schemes[i].name;
+    KV_TRY(kv_record_add_dimension(record,
+                                   &(kv_dimension_spec){.name = "scheme",
+                                                        .length = c->n_schemes,
+                                                        .texts = names,
+                                                        .long_name = "key and value scheme"},
+                                   err));
+    for (int64_t a = 0; a < c->n_axes; a++)
+        KV_TRY(kv_record_add_dimension(
+            record,
+            &(kv_dimension_spec){
+                .name = c->axes[a].path,
+                .length = c->axes[a].count,
+                .numbers = c->axes[a].numbers,
+                .texts = c->axes[a].numbers ? NULL : (const char *const *)c->axes[a].texts,
+                .units = c->axes[a].unit,
+                .long_name = "swept setting"},
+            err));
+    double *const x = numbers;
+    for (int64_t i = 0; i < s->n_layers; i++) x[i] = (double)s->layers[i];
+    KV_TRY(kv_record_add_dimension(
+        record,
+        &(kv_dimension_spec){
+            .name = "layer", .length = s->n_layers, .numbers = x, .long_name = "model layer"},
+        err));
+    for (int64_t i = 0; i < s->n_heads; i++) x[i] = (double)i;
+    KV_TRY(kv_record_add_dimension(
+        record,
+        &(kv_dimension_spec){
+            .name = "head", .length = s->n_heads, .numbers = x, .long_name = "kv head"},
+        err));
+    for (int64_t i = 0; i < s->n_seeds; i++) x[i] = (double)c->heads.seeds.items[i];
+    KV_TRY(kv_record_add_dimension(
+        record,
+        &(kv_dimension_spec){
+            .name = "seed", .length = s->n_seeds, .numbers = x, .long_name = "replicate seed"},
+        err));
+    KV_TRY(kv_record_add_dimension(record,
+                                   &(kv_dimension_spec){.name = "class",
+                                                        .length = s->n_classes,
+                                                        .texts = class_names,
+                                                        .long_name = "query class"},
+                                   err));
+done:
+    kv_free(names), kv_free(numbers);
+    return status;
+}
+
+static kv_status add_scheme_texts(kv_record *record, const kv_sweep *s, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_config *const c = s->config;
+    void *texts = NULL;
+    KV_TRY(kv_allocate(&texts, (size_t)c->n_schemes, sizeof(char *), err));
+    for (int64_t i = 0; i < c->n_schemes; i++) ((const char **)texts)[i] = c->schemes[i].key_text;
+    KV_TRY(kv_record_add_array(record,
+                               &(kv_array_spec){.name = "key_scheme",
+                                                .long_name = "key quantizer",
+                                                .dimensions = {"scheme"},
+                                                .texts = texts},
+                               err));
+    for (int64_t i = 0; i < c->n_schemes; i++) ((const char **)texts)[i] = c->schemes[i].value_text;
+    KV_TRY(kv_record_add_array(record,
+                               &(kv_array_spec){.name = "value_scheme",
+                                                .long_name = "value quantizer",
+                                                .dimensions = {"scheme"},
+                                                .texts = texts},
+                               err));
+done:
+    kv_free(texts);
+    return status;
+}
+
+/* An array of NaN with the dimensions of a metric: scheme, axes, layer, head, seed, class. */
+static kv_status add_metric(double **numbers, kv_record *record, const kv_sweep *s, const slot *t,
+                            const char *name, const char *combine, kv_error *err)
+{
+    kv_array_spec spec = {
+        .name = name, .units = t->metric->units, .long_name = t->metric->about, .combine = combine};
+    kv_metric_scope const scope = t->metric->scope;
+    int n = 0;
+    if (scope != KV_SCOPE_HEAD) spec.dimensions[n++] = "scheme";
+    for (int64_t a = 0; a < s->config->n_axes; a++) spec.dimensions[n++] = s->config->axes[a].path;
+    spec.dimensions[n++] = "layer";
+    if (scope != KV_SCOPE_LAYER) spec.dimensions[n++] = "head";
+    spec.dimensions[n++] = "seed";
+    if (scope == KV_SCOPE_QUERIES) spec.dimensions[n++] = "class";
+    kv_status const status = kv_record_add_array(record, &spec, err);
+    if (status == KV_OK) *numbers = record->arrays[record->n_arrays - 1].numbers;
+    return status;
+}
+
+/* Units are [point][layer][seed], arrays [scheme][point][layer][head][seed][class]. With a baseline
+ * (>= 0), its value on the same heads is subtracted. */
+static void spread(double *out, const kv_sweep *s, const slot *t, const double *values,
+                   int64_t baseline)
+{
+    for (int64_t unit = 0; unit < kv_sweep_units(s); unit++) {
+        unit_place const u = place_of(s, unit);
+        const double *const from = values + unit * s->values_per_unit + t->offset;
+        for (int64_t c = 0; c < t->schemes; c++)
+            for (int64_t h = 0; h < t->heads; h++)
+                for (int64_t k = 0; k < t->classes; k++) {
+                    int64_t const place =
+                        ((((c * s->n_points + u.point) * s->n_layers + u.layer) * t->heads + h) *
+                             s->n_seeds +
+                         u.seed) *
+                            t->classes +
+                        k;
+                    double const base =
+                        baseline < 0 ? 0 : from[(baseline * t->heads + h) * t->classes + k];
+                    out[place] = from[(c * t->heads + h) * t->classes + k] - base;
+                }
+    }
+}
+
+kv_status kv_sweep_record(kv_record **out, const kv_sweep *s, const double *values, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_record *record = NULL;
+    double *numbers = NULL;
+    KV_TRY(kv_record_create(&record, err));
+    KV_TRY(add_dimensions(record, s, err));
+    KV_TRY(add_scheme_texts(record, s, err));
+    for (int i = 0; i < s->n_slots; i++) {
+        const slot *const t = &s->slots[i];
+        KV_TRY(add_metric(&numbers, record, s, t, t->metric->name, t->metric->combine, err));
+        spread(numbers, s, t, values, -1);
+    }
+    for (int i = 0; s->config->baseline >= 0 && i < s->n_slots; i++) {
+        const slot *const t = &s->slots[i];
+        char name[96];
+        if (t->metric->scope == KV_SCOPE_HEAD) continue;
+        snprintf(name, sizeof name, "%s_vs_baseline", t->metric->name);
+        KV_TRY(add_metric(&numbers, record, s, t, name, "mean", err));
+        spread(numbers, s, t, values, s->config->baseline);
+    }
+    *out = record, record = NULL;
+done:
+    kv_record_free(record);
+    return status;
+}
