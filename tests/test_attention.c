@@ -495,17 +495,18 @@ static void test_ties(void)
 
 static void test_magnitudes(void)
 {
+    const kv_cpu_kernels *const kernels = kv_cpu_kernels_of(kv_isa_best());
     static const float x[] = {3, -1, 0, -0.0f, 2, 1e-40f, -7, 2};
     for (int64_t n = 1; n <= 8; n++) {
         float sorted[8];
         for (int64_t i = 0; i < n; i++) sorted[i] = fabsf(x[i]);
         qsort(sorted, (size_t)n, sizeof *sorted, ascending);
-        kv_magnitudes const m = kv_magnitudes_of(x, n);
+        kv_magnitudes const m = kv_magnitudes_of(kernels, x, n);
         double const median = ((double)sorted[(n - 1) / 2] + (double)sorted[n / 2]) / 2;
         CHECK(m.median == median && m.largest == (double)sorted[n - 1] && m.not_finite == -1,
               "%d: %g %g", (int)n, m.median, m.largest);
     }
-    CHECK(kv_magnitudes_of((const float[]){1, -INFINITY, NAN}, 3).not_finite == 1, " ");
+    CHECK(kv_magnitudes_of(kernels, (const float[]){1, -INFINITY, NAN}, 3).not_finite == 1, " ");
 }
 
 static kv_status evaluate(const memory_layer *m, const kv_evaluation *e, int threads, kv_error *err)

@@ -49,7 +49,7 @@ static kv_status load(kv_cpu_work *w, kv_error *err)
         KV_TRY(source->load(source->context, KV_KEY_PRE_ROPE, head, 0, w->key_pre_rope, err));
     KV_TRY(source->load(source->context, KV_VALUE, head, 0, w->value, err));
 
-    kv_magnitudes const magnitudes = kv_magnitudes_of(w->key, n);
+    kv_magnitudes const magnitudes = kv_magnitudes_of(w->plan->kernels, w->key, n);
     if (magnitudes.not_finite >= 0)
         KV_TRY(not_finite("key of token", head, magnitudes.not_finite, head_dim,
                           w->key[magnitudes.not_finite], err));

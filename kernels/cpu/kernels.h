@@ -17,7 +17,8 @@ enum {
     KV_LANES = 16,
     KV_ROW_STEP = 8, /* rows of the products' left operand are padded to this */
     KV_TOP_KEPT = 64,
-    KV_TOP_ROOM = 192
+    KV_TOP_ROOM = 256,
+    KV_NARROW_BITS = 10
 };
 
 /* What a query does not see: far below every logit, but finite, so that differences of hidden
@@ -39,6 +40,7 @@ typedef struct {
     float threshold[KV_LANES];
     int count[KV_LANES];
     uint64_t entry[KV_LANES][KV_TOP_ROOM];
+    float maxima[KV_TOP_ROOM][KV_LANES];
 } kv_lane_top;
 
 typedef struct {
@@ -70,6 +72,10 @@ typedef struct {
                           const float inverse[KV_LANES], int64_t width, int64_t n);
     /* the KV_TOP_KEPT best tokens of each lane, best first, into top->entry and top->count */
     void (*row_top)(kv_lane_top *top, const float *l, int64_t width, int64_t n);
+
+    /* counts [2^KV_NARROW_BITS] of |x| in (above, up_to], by the bits above `shift` */
+    void (*count_magnitudes)(uint32_t *counts, const float *x, int64_t n, float above, float up_to,
+                             int shift);
 
     /* Sums in double, element i in lane i mod 16, lanes added pairwise. */
     double (*sum_square)(const float *x, int64_t n);

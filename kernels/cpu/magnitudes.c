@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FIRST_BITS = 11, NEXT_BITS = 10, FIRST_BINS = 1 << FIRST_BITS, NEXT_BINS = 1 << NEXT_BITS };
+enum { FIRST_SHIFT = 2 * KV_NARROW_BITS, FIRST_BINS = 1 << (31 - FIRST_SHIFT), TABLES = 4 };
 
 static uint32_t magnitude_bits(float x)
 {
@@ -15,11 +15,11 @@ static uint32_t magnitude_bits(float x)
     return bits & 0x7fffffffu;
 }
 
-static double magnitude_of(uint32_t bits)
+static float magnitude_of(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
-    return (double)x;
+    return x;
 }
 
 /* The bin holding the rank; *rank becomes the rank within it. */
@@ -30,40 +30,41 @@ static uint32_t find_bin(const uint32_t *counts, int64_t *rank)
     return bin;
 }
 
-/* Narrows prefix (the bits above `shift` + NEXT_BITS) by NEXT_BITS. */
-static uint32_t narrow(const float *x, int64_t n, uint32_t prefix, int shift, int64_t *rank,
-                       int64_t *count)
+/* Lengthens prefix, the bits above shift + KV_NARROW_BITS, down to those above shift. */
+static uint32_t narrow(const kv_cpu_kernels *kernels, const float *x, int64_t n, uint32_t prefix,
+                       int shift, int64_t *rank, int64_t *count)
 {
-    uint32_t counts[NEXT_BINS] = {0};
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t const bits = magnitude_bits(x[i]);
-        if (bits >> (shift + NEXT_BITS) == prefix) counts[bits >> shift & (NEXT_BINS - 1)]++;
-    }
+    uint32_t counts[1 << KV_NARROW_BITS] = {0};
+    uint32_t const first = prefix << (shift + KV_NARROW_BITS);
+    uint32_t const last = first | ((1u << (shift + KV_NARROW_BITS)) - 1);
+    float const above = first ? magnitude_of(first - 1) : -1.0f;
+    kernels->count_magnitudes(counts, x, n, above, magnitude_of(last), shift);
     uint32_t const bin = find_bin(counts, rank);
     *count = counts[bin];
-    return prefix << NEXT_BITS | bin;
+    return prefix << KV_NARROW_BITS | bin;
 }
 
-kv_magnitudes kv_magnitudes_of(const float *x, int64_t n)
+kv_magnitudes kv_magnitudes_of(const kv_cpu_kernels *kernels, const float *x, int64_t n)
 {
-    uint32_t counts[2][FIRST_BINS] = {{0}}; /* two, so that equal neighbours do not wait */
+    uint32_t counts[TABLES][FIRST_BINS] = {{0}}; /* several, so that equal neighbours do not wait */
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
         uint32_t const bits = magnitude_bits(x[i]);
         largest = bits > largest ? bits : largest;
-        counts[i & 1][bits >> (31 - FIRST_BITS)]++;
+        counts[i % TABLES][bits >> FIRST_SHIFT]++;
     }
-    kv_magnitudes m = {.largest = magnitude_of(largest), .not_finite = -1};
+    kv_magnitudes m = {.largest = (double)magnitude_of(largest), .not_finite = -1};
     if (!isfinite(m.largest)) {
         m.not_finite = 0;
         while (isfinite(x[m.not_finite])) m.not_finite++;
         return m;
     }
-    for (int64_t i = 0; i < FIRST_BINS; i++) counts[0][i] += counts[1][i];
+    for (int i = 0; i < FIRST_BINS; i++)
+        for (int table = 1; table < TABLES; table++) counts[0][i] += counts[table][i];
     int64_t rank = (n - 1) / 2, count;
     uint32_t bits = find_bin(counts[0], &rank);
-    bits = narrow(x, n, bits, NEXT_BITS, &rank, &count);
-    bits = narrow(x, n, bits, 0, &rank, &count);
+    bits = narrow(kernels, x, n, bits, KV_NARROW_BITS, &rank, &count);
+    bits = narrow(kernels, x, n, bits, 0, &rank, &count);
     uint32_t upper = bits;
     if (n % 2 == 0 && rank + 1 >= count) { /* the next rank is the least magnitude above */
         upper = UINT32_MAX;
@@ -72,6 +73,7 @@ kv_magnitudes kv_magnitudes_of(const float *x, int64_t n)
             if (b > bits && b < upper) upper = b;
         }
     }
-    m.median = n % 2 ? magnitude_of(bits) : (magnitude_of(bits) + magnitude_of(upper)) / 2;
+    m.median = (double)magnitude_of(bits);
+    if (n % 2 == 0) m.median = (m.median + (double)magnitude_of(upper)) / 2;
     return m;
 }

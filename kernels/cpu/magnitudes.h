@@ -2,7 +2,7 @@
 #ifndef KVANT_KERNELS_CPU_MAGNITUDES_H
 #define KVANT_KERNELS_CPU_MAGNITUDES_H
 
-#include <stdint.h>
+#include "kernels/cpu/kernels.h"
 
 typedef struct {
     double largest;
@@ -10,6 +10,6 @@ typedef struct {
     int64_t not_finite; /* index of the first NaN or Inf, or -1; then the rest is not set */
 } kv_magnitudes;
 
-kv_magnitudes kv_magnitudes_of(const float *x, int64_t n);
+kv_magnitudes kv_magnitudes_of(const kv_cpu_kernels *kernels, const float *x, int64_t n);
 
 #endif

@@ -118,13 +118,13 @@ static float entry_logit(uint64_t entry)
     return l;
 }
 
-static void prune(kv_lane_top *top, int lane)
+/* The least of the KV_TOP_KEPT largest entries, which then come first. */
+static float least_kept(uint64_t *entry, int count)
 {
-    uint64_t *const entry = top->entry[lane];
-    keep_largest(entry, top->count[lane]);
+    keep_largest(entry, count);
     uint64_t least = entry[0];
     for (int i = 1; i < KV_TOP_KEPT; i++) least = entry[i] < least ? entry[i] : least;
-    top->threshold[lane] = entry_logit(least), top->count[lane] = KV_TOP_KEPT;
+    return entry_logit(least);
 }
 
 static void sort_descending(uint64_t *entry, int count)
@@ -137,24 +137,72 @@ static void sort_descending(uint64_t *entry, int count)
     }
 }
 
+/* A first threshold: tokens fall into GROUPS by their number, and the KV_TOP_KEPT largest maxima of
+ * the groups are that many tokens, so every one of the best lies at or above the least of them. */
+static void start_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
+{
+    enum { GROUPS = KV_TOP_ROOM };
+    float(*const maxima)[KV_LANES] = top->maxima;
+    for (int g = 0; g < GROUPS; g++) vec_store(maxima[g], vec_all(KV_HIDDEN_LOGIT));
+    for (int64_t t0 = 0; t0 < n; t0 += GROUPS)
+        for (int64_t t = t0; t < n && t < t0 + GROUPS; t++)
+            vec_store(maxima[t - t0], vec_max(vec_load(maxima[t - t0]), vec_load(l + t * width)));
+    for (int lane = 0; lane < KV_LANES; lane++) {
+        uint64_t *const entry = top->entry[lane];
+        for (int g = 0; g < GROUPS; g++) entry[g] = top_entry(maxima[g][lane], g);
+        float const least = least_kept(entry, GROUPS);
+        top->threshold[lane] =
+            least > KV_HIDDEN_LOGIT ? nextafterf(least, -INFINITY) : KV_HIDDEN_LOGIT;
+        top->count[lane] = 0;
+    }
+}
+
 /* A later token that only equals the least kept logit ranks behind it, so a strict comparison with
  * the threshold loses nothing. */
 static void row_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
 {
-    for (int lane = 0; lane < KV_LANES; lane++)
-        top->count[lane] = 0, top->threshold[lane] = KV_HIDDEN_LOGIT;
+    start_top(top, l, width, n);
     for (int64_t t = 0; t < n; t++) {
         const float *const row = l + t * width;
         uint32_t bits = vec_greater(vec_load(row), vec_load(top->threshold));
         for (int lane = 0; bits; lane++, bits >>= 1) {
             if (!(bits & 1)) continue;
-            top->entry[lane][top->count[lane]++] = top_entry(row[lane], t);
-            if (top->count[lane] == KV_TOP_ROOM) prune(top, lane);
+            uint64_t *const entry = top->entry[lane];
+            entry[top->count[lane]++] = top_entry(row[lane], t);
+            if (top->count[lane] < KV_TOP_ROOM) continue;
+            top->threshold[lane] = least_kept(entry, KV_TOP_ROOM);
+            top->count[lane] = KV_TOP_KEPT;
         }
     }
     for (int lane = 0; lane < KV_LANES; lane++) {
-        if (top->count[lane] > KV_TOP_KEPT) prune(top, lane);
+        if (top->count[lane] > KV_TOP_KEPT) {
+            keep_largest(top->entry[lane], top->count[lane]);
+            top->count[lane] = KV_TOP_KEPT;
+        }
         sort_descending(top->entry[lane], top->count[lane]);
+    }
+}
+
+/* Counts |x| in (above, up_to] by KV_NARROW_BITS of their bits above `shift`. */
+static void count_magnitudes(uint32_t *counts, const float *x, int64_t n, float above, float up_to,
+                             int shift)
+{
+    vec const low = vec_all(above), high = vec_all(up_to);
+    uint32_t bits;
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) {
+        vec const magnitude = vec_abs(vec_load(x + i));
+        uint32_t in = vec_greater(magnitude, low) & ~vec_greater(magnitude, high);
+        for (const float *y = x + i; in; y++, in >>= 1) {
+            if (!(in & 1)) continue;
+            memcpy(&bits, y, sizeof bits);
+            counts[bits >> shift & ((1 << KV_NARROW_BITS) - 1)]++;
+        }
+    }
+    for (; i < n; i++) {
+        if (!(fabsf(x[i]) > above && fabsf(x[i]) <= up_to)) continue;
+        memcpy(&bits, &x[i], sizeof bits);
+        counts[bits >> shift & ((1 << KV_NARROW_BITS) - 1)]++;
     }
 }
 

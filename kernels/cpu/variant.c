@@ -42,6 +42,7 @@ const kv_cpu_kernels KV_ISA_NAME(kv_cpu_kernels) = {
     .row_compare = row_compare,
     .row_variation = row_variation,
     .row_top = row_top,
+    .count_magnitudes = count_magnitudes,
     .sum_square = sum_square,
     .sum_square_difference = sum_square_difference,
     .sum_square_scaled_difference = sum_square_scaled_difference,
