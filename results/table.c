@@ -1,0 +1,426 @@
+/* Tables: see table.h. Text and Markdown are one grid of cells, printed in two ways. */
+#include "results/table.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/memory.h"
+#include "results/frame.h"
+
+enum { CELL_SIZE = 96 };
+
+/* How numbers of a unit are usually written: decimals while values stay below 10. */
+static const struct {
+    const char *units;
+    int decimals;
+} unit_table[] = {{"1", 4}, {"nat", 3}, {"bit", 3}, {"byte", 1}};
+
+static const struct {
+    const char *name;
+    kv_table_format format;
+} format_table[] = {{"table", KV_TABLE_TEXT},
+                    {"csv", KV_TABLE_CSV},
+                    {"json", KV_TABLE_JSON},
+                    {"markdown", KV_TABLE_MARKDOWN}};
+
+kv_status kv_table_find_format(kv_table_format *out, const char *name, kv_error *err)
+{
+    for (size_t i = 0; i < sizeof format_table / sizeof *format_table; i++)
+        if (strcmp(name, format_table[i].name) == 0) {
+            *out = format_table[i].format;
+            return KV_OK;
+        }
+    return KV_FAIL(err, KV_EREQUEST, "format \"%s\": there are table, csv, json and markdown",
+                   name);
+}
+
+typedef struct {
+    int is_number; /* aligned to the right */
+    int width;
+} grid_column;
+
+/* Rows of texts; the first row is the head. */
+typedef struct {
+    int64_t n_rows, n_columns;
+    char **cells;         /* [n_rows][n_columns] */
+    grid_column *columns; /* [n_columns] */
+} grid;
+
+/* Characters as a terminal counts them, wide ones aside. */
+static int width_of(const char *text)
+{
+    int n = 0;
+    for (; *text; text++) n += ((unsigned char)*text & 0xC0) != 0x80;
+    return n;
+}
+
+/* Decimals that show a column whose largest magnitude is `largest`: those of its unit, fewer where
+ * values are large, more where less than three digits would be seen; -1 = scientific. */
+static int usual_decimals(const char *units, double largest)
+{
+    int decimals = 4;
+    for (size_t i = 0; i < sizeof unit_table / sizeof *unit_table; i++)
+        if (units && strcmp(units, unit_table[i].units) == 0) decimals = unit_table[i].decimals;
+    if (!(largest > 0) || isinf(largest)) return decimals;
+    int const exponent = (int)floor(log10(largest));
+    if (exponent > 6) return -1;
+    if (exponent > 0) return decimals > exponent ? decimals - exponent : 0;
+    if (decimals + exponent >= 2 || decimals < 2) return decimals;
+    return 2 - exponent <= 6 ? 2 - exponent : -1;
+}
+
+/* mean and half width to two digits of the half width: 0.105 ± 0.012 */
+static void format_interval(char text[CELL_SIZE], const kv_interval *x, int decimals)
+{
+    double const half = (x->high - x->low) / 2;
+    if (isnan(x->mean)) {
+        snprintf(text, CELL_SIZE, "-");
+    } else if (!isfinite(half) || !(half > 0)) {
+        if (decimals < 0)
+            snprintf(text, CELL_SIZE, "%.3e", x->mean);
+        else
+            snprintf(text, CELL_SIZE, "%.*f", decimals, x->mean);
+    } else {
+        int const exponent = (int)floor(log10(half)), places = 1 - exponent;
+        if (places > 8 || exponent > 8)
+            snprintf(text, CELL_SIZE, "%.3e ± %.1e", x->mean, half);
+        else
+            snprintf(text, CELL_SIZE, "%.*f ± %.*f", places > 0 ? places : 0, x->mean,
+                     places > 0 ? places : 0, half);
+    }
+}
+
+static double largest_of(const kv_frame *f, int metric)
+{
+    double largest = 0;
+    for (int64_t row = 0; row < f->n_rows; row++)
+        largest = fmax(largest, fabs(f->cells[row * f->n_metrics + metric].mean));
+    return largest;
+}
+
+static const kv_dimension *axis_dimension(const kv_frame *f, int axis)
+{
+    return &f->record->dimensions[f->axes[axis]];
+}
+
+static kv_status set_cell(grid *g, int64_t row, int64_t column, const char *text, kv_error *err)
+{
+    char **const cell = &g->cells[row * g->n_columns + column];
+    kv_free(*cell), *cell = NULL;
+    return kv_duplicate(cell, text, err);
+}
+
+static void free_grid(grid *g)
+{
+    for (int64_t i = 0; g->cells && i < g->n_rows * g->n_columns; i++) kv_free(g->cells[i]);
+    kv_free(g->cells), kv_free(g->columns);
+}
+
+/* Which axes are columns of texts, in which order: the asked one first, `cols` not at all, and none
+ * that has a single value unless it was asked for or is the scheme. */
+static int text_axes(int axes[KV_RECORD_MAX_RANK], const kv_frame *f,
+                     const kv_table_request *request)
+{
+    int n = 0;
+    int const first = kv_frame_axis(f, request->rows), cols = kv_frame_axis(f, request->cols);
+    if (first >= 0 && first != cols) axes[n++] = first;
+    for (int i = 0; i < f->n_axes; i++) {
+        int const is_needed = i == kv_frame_axis(f, "scheme") || f->extents[i] > 1;
+        if (i != first && i != cols && is_needed) axes[n++] = i;
+    }
+    return n;
+}
+
+/* Rows that differ only in the `cols` axis share a line: where row `row` goes. */
+static void place_of(int64_t *line, int64_t *block, const kv_frame *f, int cols, int64_t row)
+{
+    *line = row, *block = 0;
+    if (cols < 0) return;
+    int64_t below = 1;
+    for (int i = cols + 1; i < f->n_axes; i++) below *= f->extents[i];
+    int64_t const extent = f->extents[cols];
+    *block = row / below % extent;
+    *line = row / (below * extent) * below + row % below;
+}
+
+static kv_status head_cells(grid *g, const kv_frame *f, int n_texts, const int *texts, int cols,
+                            int64_t row, int64_t block, kv_error *err)
+{
+    kv_status status = KV_OK;
+    char buffer[32], head[512];
+    for (int i = 0; i < n_texts; i++) {
+        g->columns[i].is_number = axis_dimension(f, texts[i])->numbers != NULL;
+        KV_TRY(set_cell(g, 0, i, axis_dimension(f, texts[i])->name, err));
+    }
+    for (int m = 0; m < f->n_metrics; m++) {
+        const kv_array *const a = f->metrics[m];
+        int const has_unit = a->units && *a->units && strcmp(a->units, "1") != 0;
+        int used = snprintf(head, sizeof head, "%.200s%s%.40s%s", a->name, has_unit ? " [" : "",
+                            has_unit ? a->units : "", has_unit ? "]" : "");
+        if (cols >= 0) {
+            const kv_dimension *const d = axis_dimension(f, cols);
+            snprintf(f->n_metrics > 1 ? head + used : head,
+                     sizeof head - (f->n_metrics > 1 ? (size_t)used : 0), "%s%.100s=%.100s",
+                     f->n_metrics > 1 ? ", " : "", d->name,
+                     kv_coordinate_text(buffer, d, f->index[row * f->n_axes + cols]));
+        }
+        int64_t const place = n_texts + block * f->n_metrics + m;
+        g->columns[place].is_number = 1;
+        KV_TRY(set_cell(g, 0, place, head, err));
+    }
+done:
+    return status;
+}
+
+static kv_status make_grid(grid *g, const kv_frame *f, const kv_table_request *request,
+                           kv_error *err)
+{
+    kv_status status = KV_OK;
+    int texts[KV_RECORD_MAX_RANK];
+    int const n_texts = text_axes(texts, f, request), cols = kv_frame_axis(f, request->cols);
+    int64_t const n_blocks = cols >= 0 ? f->extents[cols] : 1;
+    void *memory = NULL;
+    int *decimals = NULL;
+    g->n_rows = 1 + f->n_rows / n_blocks;
+    g->n_columns = n_texts + n_blocks * f->n_metrics;
+    KV_TRY(
+        kv_allocate3(&memory, (size_t)g->n_rows, (size_t)g->n_columns, 1, sizeof *g->cells, err));
+    g->cells = memory;
+    KV_TRY(kv_allocate(&memory, (size_t)g->n_columns, sizeof *g->columns, err));
+    g->columns = memory;
+    KV_TRY(kv_allocate(&memory, (size_t)f->n_metrics, sizeof *decimals, err));
+    decimals = memory;
+    for (int m = 0; m < f->n_metrics; m++)
+        decimals[m] = usual_decimals(f->metrics[m]->units, largest_of(f, m));
+    for (int64_t row = 0; row < f->n_rows; row++) {
+        char buffer[CELL_SIZE];
+        int64_t line, block;
+        place_of(&line, &block, f, cols, row);
+        if (line == 0) KV_TRY(head_cells(g, f, n_texts, texts, cols, row, block, err));
+        for (int i = 0; i < n_texts && block == 0; i++)
+            KV_TRY(set_cell(g, 1 + line, i,
+                            kv_coordinate_text(buffer, axis_dimension(f, texts[i]),
+                                               f->index[row * f->n_axes + texts[i]]),
+                            err));
+        for (int m = 0; m < f->n_metrics; m++) {
+            format_interval(buffer, &f->cells[row * f->n_metrics + m], decimals[m]);
+            KV_TRY(set_cell(g, 1 + line, n_texts + block * f->n_metrics + m, buffer, err));
+        }
+    }
+done:
+    kv_free(decimals);
+    return status;
+}
+
+static void pad(FILE *out, int n)
+{
+    for (; n > 0; n--) fputc(' ', out);
+}
+
+/* A line break or a bar would break a Markdown cell. */
+static void print_cell(FILE *out, const char *text, int is_markdown)
+{
+    for (; *text; text++) {
+        if (is_markdown && *text == '|') fputc('\\', out);
+        fputc(*text == '\n' ? ' ' : *text, out);
+    }
+}
+
+static void print_grid(FILE *out, const grid *g, int is_markdown)
+{
+    for (int64_t i = 0; i < g->n_rows * g->n_columns; i++) {
+        int *const width = &g->columns[i % g->n_columns].width;
+        int const own = g->cells[i] ? width_of(g->cells[i]) : 0;
+        if (own > *width) *width = own;
+    }
+    for (int64_t row = 0; row < g->n_rows; row++) {
+        for (int64_t i = 0; i < g->n_columns; i++) {
+            const grid_column *const c = &g->columns[i];
+            const char *const text = g->cells[row * g->n_columns + i];
+            int const space = c->width - width_of(text), is_last = i == g->n_columns - 1;
+            fputs(is_markdown ? "| " : i ? "  " : "", out);
+            if (c->is_number) pad(out, space);
+            print_cell(out, text, is_markdown);
+            if (!c->is_number && (is_markdown || !is_last)) pad(out, space);
+            if (is_markdown) fputc(' ', out);
+        }
+        fputs(is_markdown ? "|\n" : "\n", out);
+        for (int64_t i = 0; row == 0 && is_markdown && i < g->n_columns; i++)
+            fputs(g->columns[i].is_number ? "|---:" : "|:---", out);
+        if (row == 0 && is_markdown) fputs("|\n", out);
+    }
+}
+
+static kv_status print_texts(FILE *out, const kv_frame *f, const kv_table_request *request,
+                             kv_error *err)
+{
+    grid g = {0};
+    kv_status const status = make_grid(&g, f, request, err);
+    if (status == KV_OK) print_grid(out, &g, request->format == KV_TABLE_MARKDOWN);
+    free_grid(&g);
+    return status;
+}
+
+/* RFC 4180: quoted where it holds a comma, a quote or a line break. */
+static void print_csv_text(FILE *out, const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+static void print_csv_number(FILE *out, double number)
+{
+    char text[32];
+    if (isnan(number)) return;
+    kv_format_number(text, number);
+    fputs(text, out);
+}
+
+/* The scheme's key and value as written, from the arrays key_scheme and value_scheme. */
+static const char *scheme_part(const kv_frame *f, const char *array, int64_t row)
+{
+    const kv_array *const a = kv_record_array(f->record, array);
+    int const axis = kv_frame_axis(f, "scheme");
+    if (!a || !a->texts || a->rank != 1 || axis < 0 || a->dimensions[0] != f->axes[axis])
+        return NULL;
+    return a->texts[f->index[row * f->n_axes + axis]];
+}
+
+static const struct {
+    const char *column, *array;
+} part_table[] = {{"key", "key_scheme"}, {"value", "value_scheme"}};
+
+static void print_csv(FILE *out, const kv_frame *f)
+{
+    char buffer[32];
+    for (int64_t row = -1; row < f->n_rows; row++) { /* -1: the head */
+        for (int i = 0; i < f->n_axes; i++) {
+            const kv_dimension *const d = axis_dimension(f, i);
+            if (i) fputc(',', out);
+            print_csv_text(out, row < 0
+                                    ? d->name
+                                    : kv_coordinate_text(buffer, d, f->index[row * f->n_axes + i]));
+            for (int k = 0; k < 2 && i == kv_frame_axis(f, "scheme"); k++) {
+                const char *const part = scheme_part(f, part_table[k].array, row < 0 ? 0 : row);
+                if (!part) continue;
+                fputc(',', out);
+                print_csv_text(out, row < 0 ? part_table[k].column : part);
+            }
+        }
+        for (int m = 0; m < f->n_metrics; m++) {
+            static const char *const endings[] = {"", "_lo", "_hi"};
+            const kv_interval *const x = row < 0 ? NULL : &f->cells[row * f->n_metrics + m];
+            for (int k = 0; k < 3; k++) {
+                if (f->n_axes || m || k) fputc(',', out);
+                if (x)
+                    print_csv_number(out, k == 0 ? x->mean : k == 1 ? x->low : x->high);
+                else
+                    fprintf(out, "%s%s", f->metrics[m]->name, endings[k]);
+            }
+        }
+        fputc('\n', out);
+    }
+}
+
+/* A text with JSON's quotes and escapes; false when memory runs out. */
+static int print_json_text(FILE *out, const char *text)
+{
+    json_t *const string = json_string(text);
+    int const is_good = string && json_dumpf(string, out, JSON_ENCODE_ANY) == 0;
+    json_decref(string);
+    return is_good;
+}
+
+static void print_json_number(FILE *out, double number)
+{
+    char text[32];
+    kv_format_number(text, number);
+    fputs(isfinite(number) ? text : "null", out);
+}
+
+/* `, "name": `, to be followed by the value. */
+static int print_json_name(FILE *out, const char *name, const char *ending, int is_first)
+{
+    char whole[512];
+    snprintf(whole, sizeof whole, "%.500s%s", name, ending);
+    fputs(is_first ? "" : ", ", out);
+    int const is_good = print_json_text(out, whole);
+    fputs(": ", out);
+    return is_good;
+}
+
+static int print_json_row(FILE *out, const kv_frame *f, int64_t row)
+{
+    int is_good = 1;
+    for (int i = 0; i < f->n_axes; i++) {
+        const kv_dimension *const d = axis_dimension(f, i);
+        int64_t const at = f->index[row * f->n_axes + i];
+        is_good &= print_json_name(out, d->name, "", i == 0);
+        if (d->texts)
+            is_good &= print_json_text(out, d->texts[at]);
+        else
+            print_json_number(out, d->numbers[at]);
+        for (int k = 0; k < 2 && i == kv_frame_axis(f, "scheme"); k++) {
+            const char *const part = scheme_part(f, part_table[k].array, row);
+            if (!part) continue;
+            is_good &= print_json_name(out, part_table[k].column, "", 0);
+            is_good &= print_json_text(out, part);
+        }
+    }
+    for (int m = 0; m < f->n_metrics; m++) {
+        const kv_interval *const x = &f->cells[row * f->n_metrics + m];
+        const char *const name = f->metrics[m]->name;
+        is_good &= print_json_name(out, name, "", f->n_axes + m == 0);
+        print_json_number(out, x->mean);
+        is_good &= print_json_name(out, name, "_lo", 0);
+        print_json_number(out, x->low);
+        is_good &= print_json_name(out, name, "_hi", 0);
+        print_json_number(out, x->high);
+    }
+    return is_good;
+}
+
+static kv_status print_json(FILE *out, const kv_frame *f, kv_error *err)
+{
+    fputs("[", out);
+    for (int64_t row = 0; row < f->n_rows; row++) {
+        fputs(row ? ",\n {" : "\n {", out);
+        if (!print_json_row(out, f, row))
+            return KV_FAIL(err, KV_ENOMEM, "out of memory: a row as JSON");
+        fputs("}", out);
+    }
+    fputs("\n]\n", out);
+    return KV_OK;
+}
+
+kv_status kv_table_write(FILE *out, const kv_record *record, const kv_table_request *request,
+                         kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_frame *f = NULL;
+    kv_frame_request const wanted = {.n_metrics = request->n_metrics,
+                                     .metrics = request->metrics,
+                                     .n_where = request->n_where,
+                                     .where = request->where,
+                                     .extra = {request->rows, request->cols}};
+    KV_TRY(kv_frame_create(&f, record, &wanted, err));
+    if (request->format == KV_TABLE_CSV)
+        print_csv(out, f);
+    else if (request->format == KV_TABLE_JSON)
+        KV_TRY(print_json(out, f, err));
+    else
+        KV_TRY(print_texts(out, f, request, err));
+    if (ferror(out)) KV_TRY(KV_FAIL(err, KV_EIO, "writing the table failed"));
+done:
+    kv_frame_free(f);
+    return status;
+}
