@@ -1,10 +1,11 @@
 /* Heads, shaped queries: pulls each query until its attention meets a target.
  *
- * A query q gets q + a * d. The direction d tells the target tokens from the rest: the mean of
- * their keys minus the mean of all keys, each channel divided by its variance over the head's
- * tokens (a diagonal linear discriminant). Without the division a few loud channels would drown
- * every needle; with it sinks of small norm are found as models find them, against the mean the
- * other keys share. The factor a is found by bisection on exact logits in double:
+ * A query q gets q + a * d. The direction d tells the target tokens from the rest: Fisher's linear
+ * discriminant C^-1 (mean of the targets' keys - mean of all keys), C the covariance of the head's
+ * keys. Without C^-1 a few loud channels would drown every needle; with it sinks of small norm are
+ * found as models find them, against the mean the other keys share, also where RoPE turns that
+ * mean. Where several target tokens have no such direction in common, fewer of them give it. The
+ * factor a is found by bisection on exact logits in double:
  *
  *   sinks   softmax mass on the visible sink tokens = sink_mass, all classes; rows that see no sink
  *           or nothing else stay as they are
@@ -22,11 +23,11 @@
 typedef struct {
     const kv_heads *heads;
     int64_t kv_head, row;
-    const float *key;        /* [T][D], after RoPE */
-    const double *mean;      /* [D] of the keys */
-    const double *precision; /* [D] 1 / variance */
-    double *direction;       /* [D] */
-    double *logit, *slope;   /* [T] logit at a = 0 and its change with a */
+    const float *key;      /* [T][D], after RoPE */
+    const double *mean;    /* [D] of the keys */
+    const double *factor;  /* [D][D] lower Cholesky factor of their covariance */
+    double *direction;     /* [D] */
+    double *logit, *slope; /* [T] logit at a = 0 and its change with a */
     kv_visible visible, target;
     kv_visible aim; /* tokens of the target that give the direction */
 } pull;
@@ -72,6 +73,19 @@ static double dot(const double *x, const float *y, int64_t n)
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+/* x [D] becomes C^-1 x, with C = factor * factor'. */
+static void divide(double *x, const double *factor, int64_t width)
+{
+    for (int64_t i = 0; i < width; i++) {
+        for (int64_t j = 0; j < i; j++) x[i] -= factor[i * width + j] * x[j];
+        x[i] /= factor[i * width + i];
+    }
+    for (int64_t i = width; i-- > 0;) {
+        x[i] /= factor[i * width + i];
+        for (int64_t j = 0; j < i; j++) x[j] -= factor[i * width + j] * x[i];
+    }
+}
+
 /* Direction of the target and, for each visible token, logit and slope of the row's query q [D]. */
 static void prepare(pull *p, const double *q)
 {
@@ -81,9 +95,10 @@ static void prepare(pull *p, const double *q)
     for (int64_t c = 0; c < width; c++) {
         double sum = 0;
         for (int64_t t = p->aim.begin; t < p->aim.end; t++) sum += p->key[t * width + c];
-        p->direction[c] = (sum / (double)n - p->mean[c]) * p->precision[c];
-        norm += p->direction[c] * p->direction[c];
+        p->direction[c] = sum / (double)n - p->mean[c];
     }
+    divide(p->direction, p->factor, width);
+    for (int64_t c = 0; c < width; c++) norm += p->direction[c] * p->direction[c];
     for (int64_t c = 0; c < width && norm > 0; c++) p->direction[c] /= sqrt(norm);
     for (int64_t t = p->visible.begin; t < p->visible.end; t++) {
         p->logit[t] = layer->softmax_scale * dot(q, p->key + t * width, width);
@@ -96,9 +111,11 @@ static bool solve(double *a, double *best, const pull *p, distance *f, double ta
 {
     enum { MAX_STEPS = 400, MAX_HALVINGS = 200 };
     double const start = f(p, 0, target), sign = start < 0 ? 1 : -1;
-    double largest = 0;
-    for (int64_t t = p->visible.begin; t < p->visible.end; t++)
+    double largest = 0, loudest = 0;
+    for (int64_t t = p->visible.begin; t < p->visible.end; t++) {
         largest = fmax(largest, fabs(p->slope[t]));
+        loudest = fmax(loudest, fabs(p->logit[t]));
+    }
     *best = start, *a = 0;
     if (start == 0) return true;
     if (!(largest > 0)) return false;
@@ -109,7 +126,8 @@ static bool solve(double *a, double *best, const pull *p, distance *f, double ta
         double const now = f(p, high, target);
         if (fabs(now) < fabs(*best)) *best = now;
         if (now * sign >= 0) break;
-        if (fabs(high) * largest > 1e6) return false;
+        /* far beyond the logits there are, one token outshouts another by chance */
+        if (fabs(high) * largest > 100 + 10 * (loudest + fabs(target))) return false;
     }
     if (f(p, high, target) * sign < 0) return false;
     for (int i = 0; i < MAX_HALVINGS; i++) {
@@ -150,21 +168,35 @@ static kv_status pull_row(pull *p, double *q, distance *f, double target, const 
                   : " (a larger key gain, or an outlier bias on slow RoPE pairs, sets them apart)");
 }
 
-/* Mean and 1 / variance of each channel over the tokens. */
-static void channel_moments(double *mean, double *precision, const float *key, int64_t tokens,
-                            int64_t width)
+/* Mean [D] and covariance [D][D] (its lower triangle, times T) of the keys over the tokens. */
+static void key_moments(double *mean, double *covariance, double *centred, const float *key,
+                        int64_t tokens, int64_t width)
 {
-    double largest = 0;
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t c = 0; c < width; c++) mean[c] += (double)key[t * width + c] / (double)tokens;
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t c = 0; c < width; c++) {
-            double const x = (double)key[t * width + c] - mean[c];
-            precision[c] += x * x / (double)tokens;
+    for (int64_t t = 0; t < tokens; t++) {
+        for (int64_t c = 0; c < width; c++) centred[c] = (double)key[t * width + c] - mean[c];
+        for (int64_t i = 0; i < width; i++)
+            for (int64_t j = 0; j <= i; j++) covariance[i * width + j] += centred[i] * centred[j];
+    }
+}
+
+/* The lower triangle becomes its Cholesky factor. A ridge of 1e-6 of the loudest channel's variance
+ * keeps a constant channel, or fewer tokens than channels, from taking everything. */
+static void factorize(double *a, int64_t width)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < width; i++) largest = fmax(largest, a[i * width + i]);
+    double const ridge = largest > 0 ? 1e-6 * largest : 1;
+    for (int64_t i = 0; i < width; i++) {
+        a[i * width + i] += ridge;
+        for (int64_t j = 0; j <= i; j++) {
+            double sum = a[i * width + j];
+            for (int64_t k = 0; k < j; k++) sum -= a[i * width + k] * a[j * width + k];
+            /* a pivot is at least the ridge but for rounding */
+            a[i * width + j] = i == j ? sqrt(fmax(sum, ridge / 2)) : sum / a[j * width + j];
         }
-    for (int64_t c = 0; c < width; c++) largest = fmax(largest, precision[c]);
-    for (int64_t c = 0; c < width; c++) /* a constant channel must not take everything */
-        precision[c] = largest > 0 ? 1 / fmax(precision[c], 1e-6 * largest) : 1;
+    }
 }
 
 static kv_status shape_row(pull *p, double *q, kv_error *err)
@@ -196,18 +228,20 @@ kv_status kv_heads_shape_queries(kv_heads *heads, int64_t kv_head, float *query,
     const kv_layer *const layer = &heads->layer;
     size_t const tokens = (size_t)layer->tokens, width = (size_t)layer->head_dim;
     float *key = NULL;
-    double *mean = NULL, *precision = NULL, *q = NULL;
+    double *mean = NULL, *factor = NULL, *centred = NULL, *q = NULL;
     pull p = {.heads = heads, .kv_head = kv_head};
     KV_TRY(kv_allocate3((void **)&key, tokens, width, 1, sizeof *key, err));
     KV_TRY(kv_allocate((void **)&mean, width, sizeof *mean, err));
-    KV_TRY(kv_allocate((void **)&precision, width, sizeof *precision, err));
+    KV_TRY(kv_allocate3((void **)&factor, width, width, 1, sizeof *factor, err));
+    KV_TRY(kv_allocate((void **)&centred, width, sizeof *centred, err));
     KV_TRY(kv_allocate((void **)&q, width, sizeof *q, err));
     KV_TRY(kv_allocate((void **)&p.direction, width, sizeof(double), err));
     KV_TRY(kv_allocate((void **)&p.logit, tokens, sizeof(double), err));
     KV_TRY(kv_allocate((void **)&p.slope, tokens, sizeof(double), err));
     KV_TRY(layer->source.load(layer->source.context, KV_KEY, kv_head, 0, key, err));
-    channel_moments(mean, precision, key, layer->tokens, layer->head_dim);
-    p.key = key, p.mean = mean, p.precision = precision;
+    key_moments(mean, factor, centred, key, layer->tokens, layer->head_dim);
+    factorize(factor, layer->head_dim);
+    p.key = key, p.mean = mean, p.factor = factor;
     int64_t const rows = layer->query_heads / layer->kv_heads * layer->queries;
     for (p.row = 0; p.row < rows; p.row++) {
         float *const row = query + (size_t)p.row * width;
@@ -218,7 +252,8 @@ kv_status kv_heads_shape_queries(kv_heads *heads, int64_t kv_head, float *query,
 done:
     kv_free(key);
     kv_free(mean);
-    kv_free(precision);
+    kv_free(factor);
+    kv_free(centred);
     kv_free(q);
     kv_free(p.direction);
     kv_free(p.logit);
