@@ -5,7 +5,7 @@
  * keys. Without C^-1 a few loud channels would drown every needle; with it sinks of small norm are
  * found as models find them, against the mean the other keys share, also where RoPE turns that
  * mean. Where several target tokens have no such direction in common, fewer of them give it. The
- * factor a is found by bisection on exact logits in double:
+ * factor a is found on exact logits in double:
  *
  *   sinks   softmax mass on the visible sink tokens = sink_mass, all classes; rows that see no sink
  *           or nothing else stay as they are
@@ -106,36 +106,59 @@ static void prepare(pull *p, const double *q)
     }
 }
 
-/* Solves f(a) = 0 from a = 0 outwards. *best is the closest approach where there is no solution. */
-static bool solve(double *a, double *best, const pull *p, distance *f, double target)
+/* One end of an interval that holds a solution. */
+typedef struct {
+    double a, f;
+} end;
+
+/* Steps from a = 0 until f changes its sign between *low and *high. *best is the closest approach.
+ */
+static bool bracket(end *low, end *high, double *best, const pull *p, distance *f, double target)
 {
-    enum { MAX_STEPS = 400, MAX_HALVINGS = 200 };
+    enum { MAX_STEPS = 400 };
     double const start = f(p, 0, target), sign = start < 0 ? 1 : -1;
     double largest = 0, loudest = 0;
     for (int64_t t = p->visible.begin; t < p->visible.end; t++) {
         largest = fmax(largest, fabs(p->slope[t]));
         loudest = fmax(loudest, fabs(p->logit[t]));
     }
-    *best = start, *a = 0;
-    if (start == 0) return true;
-    if (!(largest > 0)) return false;
-    double low = 0, high = 0;
-    /* steps of half a nat, growing by 5 %: f can turn back, so it must not be jumped over */
-    for (int i = 0; i < MAX_STEPS; i++, low = high) {
-        high = low + sign * fmax(0.5 / largest, 0.05 * fabs(low));
-        double const now = f(p, high, target);
-        if (fabs(now) < fabs(*best)) *best = now;
-        if (now * sign >= 0) break;
-        /* far beyond the logits there are, one token outshouts another by chance */
-        if (fabs(high) * largest > 100 + 10 * (loudest + fabs(target))) return false;
+    /* far beyond the logits there are, one token outshouts another by chance */
+    double const limit = 100 + 10 * (loudest + fabs(target));
+    *low = *high = (end){0, start}, *best = start;
+    /* half a nat, growing by 5 %: f can turn back, so a solution must not be jumped over */
+    for (int i = 0; i < MAX_STEPS && high->f * sign < 0 && largest > 0; i++) {
+        *low = *high;
+        high->a += sign * fmax(0.5 / largest, 0.05 * fabs(high->a));
+        high->f = f(p, high->a, target);
+        if (fabs(high->f) < fabs(*best)) *best = high->f;
+        if (fabs(high->a) * largest > limit) break;
     }
-    if (f(p, high, target) * sign < 0) return false;
-    for (int i = 0; i < MAX_HALVINGS; i++) {
-        double const middle = low + (high - low) / 2;
-        if (middle == low || middle == high) break;
-        *(f(p, middle, target) * sign < 0 ? &low : &high) = middle;
+    return high->f * sign >= 0;
+}
+
+/* Solves f(a) = 0 by regula falsi in its Illinois form: the end that stays twice counts half. */
+static bool solve(double *a, double *best, const pull *p, distance *f, double target)
+{
+    enum { MAX_STEPS = 100 };
+    double const tolerance = 1e-10; /* nats */
+    end low, high;
+    if (!bracket(&low, &high, best, p, f, target)) return false;
+    double const sign = high.f < 0 ? -1 : 1;
+    int last = 0;
+    for (int i = 0; i < MAX_STEPS && fabs(high.f) > tolerance; i++) {
+        double at = high.a - high.f * (high.a - low.a) / (high.f - low.f);
+        if (!(fabs(at - low.a) + fabs(at - high.a) <= fabs(high.a - low.a))) /* rounding */
+            at = low.a + (high.a - low.a) / 2;
+        end const now = {at, f(p, at, target)};
+        int const side = now.f * sign >= 0 ? 1 : -1;
+        if (fabs(now.f) <= tolerance) {
+            high = now;
+            break;
+        }
+        if (side == last) *(side > 0 ? &low.f : &high.f) /= 2;
+        *(side > 0 ? &high : &low) = now, last = side;
     }
-    *a = high;
+    *a = high.a;
     return true;
 }
 
