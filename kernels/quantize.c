@@ -227,14 +227,17 @@ static kv_status check_chunk(kv_fit *fit, kv_job *job, int64_t u, int64_t count,
     int64_t const d = fit->shape.head_dim;
     float *const y = (float *)job->sums;
     kv_fit_decode_chunk(fit, job, u, count, y, z);
-    for (int64_t i = 0; !fit->rows->all_finite(y, count * d) && i < count * d; i++)
-        if (!isfinite(y[i]))
-            return KV_FAIL(err, KV_ENUMERIC,
-                           "kv head %" PRId64 ", token %" PRId64 ", channel %" PRId64
-                           ": %g does not fit into %s",
-                           job->head, fit->first + u + i / d, i % d, (double)z[i],
-                           fit->format->name);
-    return KV_OK;
+    if (fit->rows->all_finite(y, count * d)) return KV_OK;
+    int64_t bad = 0;
+    while (isfinite(y[bad])) bad++;
+    /* In a block the largest number is to blame for all. */
+    int64_t const block = fit->format->block_elements, from = bad / block * block;
+    for (int64_t i = from; i < from + block; i++)
+        if (fabsf(z[i]) > fabsf(z[bad])) bad = i;
+    return KV_FAIL(err, KV_ENUMERIC,
+                   "kv head %" PRId64 ", token %" PRId64 ", channel %" PRId64
+                   ": %g does not fit into %s",
+                   job->head, fit->first + u + bad / d, bad % d, (double)z[bad], fit->format->name);
 }
 
 static const kv_step check_step = {.begin = begin_check, .chunk = check_chunk};

@@ -93,7 +93,7 @@ static inline uint32_t asymmetric_code(float x, float s, float inverse, float m,
         for (int64_t t = 0; t < p->tokens; t++)                                                    \
             for (int64_t c = 0, i = t * p->stride, n = p->channels; c < n; c++) {                  \
                 float const v = name##_value(x[i + c], scale[c], inverse[c], minimum[c], limit);   \
-                double const d = (double)(v - x[i + c]);                                           \
+                double const d = (double)v - (double)x[i + c];                                     \
                 error[c] += x[i + c] == x[i + c] ? d * d : 0.0;                                    \
             }                                                                                      \
     }
