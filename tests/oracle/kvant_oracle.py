@@ -11,9 +11,15 @@ import math
 import sys
 from dataclasses import dataclass, field
 
-import h5py
-import ml_dtypes
-import numpy as np
+try:
+    import h5py
+    import ml_dtypes
+    import numpy as np
+except ImportError as missing:
+    if __name__ != "__main__":
+        raise
+    print(f"skipped: {missing} (pip install -r tests/requirements.txt)")
+    sys.exit(77)
 
 F32 = np.float32
 KEPT = -(1 << 30)  # code of an element that stays at 16 bit
@@ -167,7 +173,7 @@ def captured(path):
     return sorted(layers, key=lambda one: one.number)
 
 
-# --------------------------------------------------------------------------- grids: codes and values
+# -------------------------------------------------------------------------- grids: codes and values
 
 FLOATS = {"e4m3": ml_dtypes.float8_e4m3fn, "e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
           "e5m2": ml_dtypes.float8_e5m2, "e5m2fnuz": ml_dtypes.float8_e5m2fnuz}
@@ -189,11 +195,17 @@ def bf16(x):
     return x.astype(ml_dtypes.bfloat16).astype(F32)
 
 
+def reciprocal(s, overflow):
+    """1 / s in float32; 0 for s = 0, and `overflow` where it would be infinite."""
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.where(s != 0, F32(1) / s, F32(0)).astype(F32)
+    return np.where(np.isinf(inverse), F32(overflow), inverse)
+
+
 def q8_0(x):
     """x [..., 32]: d = absmax / 127, codes by the unrounded d, half away from zero."""
     d = (np.abs(x).max(-1, keepdims=True) / F32(127)).astype(F32)
-    with np.errstate(divide="ignore"):
-        y = x * np.where(d > 0, F32(1) / d, F32(0))
+    y = x * reciprocal(d, 0)
     whole = np.trunc(y)
     code = whole + np.sign(y) * (np.abs(y - whole) >= 0.5)
     return code.astype(np.int64), (code.astype(F32) * f16(d)).astype(F32)
@@ -203,8 +215,7 @@ def q4_0(x):
     """x [..., 32]: d = (the number of largest magnitude, first one) / -8."""
     at = np.abs(x).argmax(-1)
     d = (np.take_along_axis(x, at[..., None], -1) / F32(-8)).astype(F32)
-    with np.errstate(divide="ignore"):
-        y = (x * np.where(d != 0, F32(1) / d, F32(0))).astype(F32) + F32(8.5)
+    y = (x * reciprocal(d, 0)).astype(F32) + F32(8.5)
     code = np.minimum(np.trunc(y), 15)
     return code.astype(np.int64), ((code - 8).astype(F32) * f16(d)).astype(F32)
 
@@ -228,7 +239,8 @@ def transform(x, q, pair):
     undo, bits = [], 0
     G, _, D = x.shape
     if q.has("center"):
-        mean = f16(x.mean(1, dtype=np.float64, keepdims=True).astype(F32))
+        mean = x.mean(1, dtype=np.float64, keepdims=True).astype(F32)
+        mean = f16(np.clip(mean, -65504, 65504))
         x = x - mean
         undo.append(lambda y, mean=mean: y + mean)
         bits += 16 * G * D
@@ -297,47 +309,44 @@ def percentile(rows, p):
 
 # ---------------------------------------------------------------------------------- range and grid
 
-def stored_scale(s, storage, tiles):
-    """What a scale or a zero point becomes when it is stored."""
+def stored_scale(s, storage):
+    """What a scale or a zero point becomes when it is stored; saturating."""
     if storage == "f16":
-        return f16(s)
+        return f16(np.clip(s, -65504, 65504))
     if storage == "bf16":
         return bf16(s)
-    if storage == "e8m0":  # a power of two, rounded up
+    if storage == "e8m0":  # a power of two, rounded up; there is no zero
         mantissa, exponent = np.frexp(s)
-        return np.where(s > 0, np.ldexp(F32(1), exponent - (mantissa == 0.5)), 0).astype(F32)
-    if storage == "e4m3":  # e4m3 under one f32 scale per tensor
-        by_head = s.reshape(tiles.count[0], -1)
-        top = (by_head.max(1, keepdims=True) / F32(448)).astype(F32)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(top > 0, by_head / top, 0).astype(F32)
-        return (float_grid("e4m3", ratio)[1] * top).reshape(-1)
+        exponent = np.where(s > 0, exponent - (mantissa == 0.5), -127)
+        return np.ldexp(F32(1), np.maximum(exponent, -127))
+    if storage == "e4m3":  # under one f32 scale for all of the layer's tiles
+        top = (s.max() / F32(448)).astype(F32)
+        return float_grid("e4m3", s / top)[1] * top if top > 0 else s
     return s
 
 
-def apply_grid(q, rows, low, high, tiles):
+def apply_grid(q, rows, low, high):
     """Codes and values of rows [tiles][n] for ranges low, high [tiles] (symmetric: high = amax)."""
     storage = q.options.get("scale", "f32")
     if q.format.startswith("int"):
         b = int(q.format[3:])
         if q.has("zero"):
-            s = stored_scale(((high - low) / F32(2 ** b - 1)).astype(F32), storage, tiles)[:, None]
-            m = stored_scale(low, storage, tiles)[:, None]
+            s = stored_scale(((high - low) / F32(2 ** b - 1)).astype(F32), storage)[:, None]
+            m = stored_scale(low, storage)[:, None]
             bottom, top = 0, 2 ** b - 1
         else:
             top = 2 ** (b - 1) - 1
             bottom = -top
-            s = stored_scale((high / F32(top)).astype(F32), storage, tiles)[:, None]
+            s = stored_scale((high / F32(top)).astype(F32), storage)[:, None]
             m = F32(0)
         if q.has("unit"):
             s = np.ones_like(s)
-        with np.errstate(divide="ignore"):
-            inverse = np.where(s > 0, F32(1) / s, F32(0)).astype(F32)
-        code = np.clip(np.rint((rows - m) * inverse), bottom, top)
+        with np.errstate(over="ignore"):
+            code = np.clip(np.rint((rows - m) * reciprocal(s, np.finfo(F32).max)), bottom, top)
         value = (code.astype(np.float64) * s + m).astype(F32)  # one rounding, as fmaf
         return code, value
     top = F32(float(ml_dtypes.finfo(FLOATS[q.format]).max))
-    s = stored_scale((high / top).astype(F32), storage, tiles)[:, None]
+    s = stored_scale((high / top).astype(F32), storage)[:, None]
     if q.has("unit"):
         s = np.ones_like(s)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -346,7 +355,7 @@ def apply_grid(q, rows, low, high, tiles):
     return code, value * s
 
 
-def find_range(q, rows, tiles):
+def find_range(q, rows):
     """(low, high) of each row by the scheme's range rule; NaN in rows is "not there"."""
     size = np.abs(rows)
     if q.has("percentile"):
@@ -365,7 +374,7 @@ def find_range(q, rows, tiles):
         factor = np.ones(len(rows), F32)
         for percent in range(100, 49, -1):
             f = F32(percent / 100)
-            _, value = apply_grid(q, rows, low * f, high * f, tiles)
+            _, value = apply_grid(q, rows, low * f, high * f)
             error = np.nansum((value.astype(np.float64) - rows) ** 2, 1)
             factor = np.where(error < best, f, factor)
             best = np.minimum(error, best)
@@ -412,11 +421,10 @@ def quantize(x, q, pair):
     rows = tiles.split(dense)
     if q.has("static"):
         N = int(q.number("static"))
-        low, high = find_range(q, Tiles(q.tile, (G, min(N, y.shape[1]), D)).split(dense[:, :N]),
-                               tiles)
+        low, high = find_range(q, Tiles(q.tile, (G, min(N, y.shape[1]), D)).split(dense[:, :N]))
     else:
-        low, high = find_range(q, rows, tiles)
-    c, v = apply_grid(q, np.nan_to_num(rows), low, high, tiles)
+        low, high = find_range(q, rows)
+    c, v = apply_grid(q, np.nan_to_num(rows), low, high)
     v, c = tiles.join(v), tiles.join(c).astype(np.int64)
     code[:, first:end] = np.where(sparse, KEPT, c)
     value[:, first:end] = inverse(np.where(sparse, f16(y), v))
@@ -426,6 +434,7 @@ def quantize(x, q, pair):
         each = {"f32": 32, "f16": 16, "bf16": 16, "e8m0": 8, "e4m3": 8}[
             q.options.get("scale", "f32")]
         bits += math.prod(tiles.count) * each * (2 if q.has("zero") else 1)
+        bits += 32 if q.options.get("scale") == "e4m3" else 0  # the one above them
     return value, code, int(bits)
 
 

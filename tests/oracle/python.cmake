@@ -1,0 +1,21 @@
+# kvant_python_test(NAME SCRIPT [ARGUMENT ...]): runs tests/SCRIPT; exit 77 is a skip with a reason.
+# The Python is KVANT_PYTHON: by default the virtual environment .venv of the project, else the system's.
+include_guard(GLOBAL)
+if(NOT KVANT_PYTHON)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+    set(kvant_python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  else()
+    find_package(Python3 COMPONENTS Interpreter QUIET)
+    set(kvant_python ${Python3_EXECUTABLE})
+  endif()
+  set(KVANT_PYTHON "${kvant_python}" CACHE FILEPATH "Python with tests/requirements.txt" FORCE)
+endif()
+
+function(kvant_python_test name script)
+  if(KVANT_PYTHON)
+    add_test(NAME ${name} COMMAND ${KVANT_PYTHON} ${PROJECT_SOURCE_DIR}/tests/${script} ${ARGN})
+  else()
+    add_test(NAME ${name} COMMAND sh -c "echo skipped: no Python found, set KVANT_PYTHON; exit 77")
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS oracle SKIP_RETURN_CODE 77 TIMEOUT 300)
+endfunction()
