@@ -216,9 +216,9 @@ static kv_status run_logits(bench *b, void *what, kv_error *err)
 static kv_status run_outputs(bench *b, void *what, kv_error *err)
 {
     (void)what, (void)err;
+    kv_panels const value = {b->large + (1 << 20), HEAD_DIM / KV_LANES, KV_LANES, HEAD_DIM};
     for (int i = 0; i < PRODUCTS; i++)
-        b->kernels->outputs(b->small, HEAD_DIM, b->large, TILE_TOKENS, TILE_ROWS,
-                            b->large + (1 << 20), HEAD_DIM / KV_LANES);
+        b->kernels->outputs(b->small, HEAD_DIM, b->large, TILE_TOKENS, TILE_ROWS, &value);
     return KV_OK;
 }
 

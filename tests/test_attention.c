@@ -493,20 +493,36 @@ static void test_ties(void)
     free_layer(&m);
 }
 
+/* Small and large tensors: plain, few values, many zeros, sorted (so that a sample misleads). */
 static void test_magnitudes(void)
 {
-    const kv_cpu_kernels *const kernels = kv_cpu_kernels_of(kv_isa_best());
-    static const float x[] = {3, -1, 0, -0.0f, 2, 1e-40f, -7, 2};
-    for (int64_t n = 1; n <= 8; n++) {
-        float sorted[8];
-        for (int64_t i = 0; i < n; i++) sorted[i] = fabsf(x[i]);
-        qsort(sorted, (size_t)n, sizeof *sorted, ascending);
-        kv_magnitudes const m = kv_magnitudes_of(kernels, x, n);
-        double const median = ((double)sorted[(n - 1) / 2] + (double)sorted[n / 2]) / 2;
-        CHECK(m.median == median && m.largest == (double)sorted[n - 1] && m.not_finite == -1,
-              "%d: %g %g", (int)n, m.median, m.largest);
-    }
-    CHECK(kv_magnitudes_of(kernels, (const float[]){1, -INFINITY, NAN}, 3).not_finite == 1, " ");
+    static const int64_t sizes[] = {1, 2, 3, 15, 16, 17, 33, 1000, 8192, 20001, 60000};
+    enum { MOST = 60000, KINDS = 5 };
+    float *const x = floats(MOST), *const sorted = floats(MOST);
+    for (int isa = 0; isa <= (int)kv_isa_best(); isa++)
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+            for (int kind = 0; kind < KINDS; kind++) {
+                const kv_cpu_kernels *const kernels = kv_cpu_kernels_of((kv_isa)isa);
+                int64_t const n = sizes[s];
+                for (int64_t i = 0; i < n; i++) {
+                    float const z = draw_normal();
+                    x[i] = kind == 1   ? rintf(z)
+                           : kind == 2 ? (draw() < 0.5 ? -0.0f : z * 1e-40f)
+                           : kind == 3 ? (float)(i / 64 * 64)
+                                       : z;
+                    if (kind == 4) x[i] = i % 64 ? z : 100 * z; /* where a sample looks */
+                    sorted[i] = fabsf(x[i]);
+                }
+                qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+                kv_magnitudes const m = kv_magnitudes_of(kernels, x, n);
+                double const median = ((double)sorted[(n - 1) / 2] + (double)sorted[n / 2]) / 2;
+                CHECK(m.median == median && m.largest == (double)sorted[n - 1] &&
+                          m.not_finite == -1,
+                      "n %d kind %d: %g, not %g; %g", (int)n, kind, m.median, median, m.largest);
+                x[n / 2] = n % 2 ? NAN : -INFINITY;
+                CHECK(kv_magnitudes_of(kernels, x, n).not_finite == n / 2, "n %d", (int)n);
+            }
+    free(x), free(sorted);
 }
 
 static kv_status evaluate(const memory_layer *m, const kv_evaluation *e, int threads, kv_error *err)

@@ -18,7 +18,7 @@ enum {
     KV_ROW_STEP = 8, /* rows of the products' left operand are padded to this */
     KV_TOP_KEPT = 64,
     KV_TOP_ROOM = 256,
-    KV_NARROW_BITS = 10
+    KV_MAGNITUDE_BINS = 1 << 10
 };
 
 /* What a query does not see: far below every logit, but finite, so that differences of hidden
@@ -40,18 +40,23 @@ typedef struct {
     float threshold[KV_LANES];
     int count[KV_LANES];
     uint64_t entry[KV_LANES][KV_TOP_ROOM];
-    float maxima[KV_TOP_ROOM][KV_LANES];
 } kv_lane_top;
+
+/* Row i of panel p begins at first + p * stride + i * step. */
+typedef struct {
+    const float *first;
+    int64_t n, stride, step;
+} kv_panels;
 
 typedef struct {
     /* logits [rows][W] = scale * (key [rows][D] . query); rows a multiple of KV_ROW_STEP;
      * panels [W/16][D][16] hold the queries. Each product accumulates over channels with fmaf. */
     void (*logits)(float *logits, const float *key, int64_t rows, int64_t head_dim,
                    const float *panels, int64_t width, float scale);
-    /* out [W][n_panels * 16] += sum over n tokens of weight [n][W] * panel [n_panels][n][16]; the
-     * tile's sum is formed first (fmaf in token order), then added. out_stride in floats. */
+    /* out [W][panels->n * 16] += sum over n tokens of weight [n][W] * panels; the tile's sum is
+     * formed first (fmaf in token order), then added. out_stride in floats. */
     void (*outputs)(float *out, int64_t out_stride, const float *weights, int64_t n, int64_t width,
-                    const float *panels, int64_t n_panels);
+                    const kv_panels *panels);
     /* panels [n_panels][n][16] = columns first ... of x [n][D], zero past D. */
     void (*pack)(float *panels, int64_t n_panels, const float *x, int64_t n, int64_t head_dim,
                  int64_t first_column);
@@ -73,9 +78,12 @@ typedef struct {
     /* the KV_TOP_KEPT best tokens of each lane, best first, into top->entry and top->count */
     void (*row_top)(kv_lane_top *top, const float *l, int64_t width, int64_t n);
 
-    /* counts [2^KV_NARROW_BITS] of |x| in (above, up_to], by the bits above `shift` */
-    void (*count_magnitudes)(uint32_t *counts, const float *x, int64_t n, float above, float up_to,
-                             int shift);
+    /* max |x|; infinite where a number is NaN or infinite */
+    float (*largest_magnitude)(const float *x, int64_t n);
+    /* bins [KV_MAGNITUDE_BINS] count the |x| whose bits lie in first ... last by
+     * (bits - first) >> shift; returns how many lie below first */
+    int64_t (*count_magnitudes)(uint32_t *bins, const float *x, int64_t n, uint32_t first,
+                                uint32_t last, int shift);
 
     /* Sums in double, element i in lane i mod 16, lanes added pairwise. */
     double (*sum_square)(const float *x, int64_t n);

@@ -1,12 +1,15 @@
-/* Order statistics of magnitudes by counting: the bits of a magnitude order like its value, so
- * three histograms of 11, 10 and 10 bits, each within the bin that holds the wanted rank, give it
- * exactly in three passes without a copy. */
+/* Order statistics of magnitudes by counting: the bits of a magnitude order like its value. A
+ * sample says where the median will be; a pass counts what lies in that range by bins, and the bin
+ * that holds the wanted rank is the next range, until it is one number. Exact without a copy: a
+ * range that misses the rank is replaced by all numbers. */
 #include "kernels/cpu/magnitudes.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_SHIFT = 2 * KV_NARROW_BITS, FIRST_BINS = 1 << (31 - FIRST_SHIFT), TABLES = 4 };
+#define UNKNOWN UINT32_MAX
+enum { SAMPLE = 1024, SPREAD = 80 }; /* 5 standard deviations of a sample's median rank */
 
 static uint32_t magnitude_bits(float x)
 {
@@ -15,65 +18,83 @@ static uint32_t magnitude_bits(float x)
     return bits & 0x7fffffffu;
 }
 
-static float magnitude_of(uint32_t bits)
+static double magnitude_of(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
-    return x;
+    return (double)x;
 }
 
-/* The bin holding the rank; *rank becomes the rank within it. */
-static uint32_t find_bin(const uint32_t *counts, int64_t *rank)
+static int ascending(const void *a, const void *b)
 {
-    uint32_t bin = 0;
-    while (*rank >= counts[bin]) *rank -= counts[bin++];
-    return bin;
+    uint32_t const x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
 }
 
-/* Lengthens prefix, the bits above shift + KV_NARROW_BITS, down to those above shift. */
-static uint32_t narrow(const kv_cpu_kernels *kernels, const float *x, int64_t n, uint32_t prefix,
-                       int shift, int64_t *rank, int64_t *count)
+typedef struct {
+    uint32_t first, last;
+} range;
+
+static range guess_median(const float *x, int64_t n, uint32_t largest)
 {
-    uint32_t counts[1 << KV_NARROW_BITS] = {0};
-    uint32_t const first = prefix << (shift + KV_NARROW_BITS);
-    uint32_t const last = first | ((1u << (shift + KV_NARROW_BITS)) - 1);
-    float const above = first ? magnitude_of(first - 1) : -1.0f;
-    kernels->count_magnitudes(counts, x, n, above, magnitude_of(last), shift);
-    uint32_t const bin = find_bin(counts, rank);
-    *count = counts[bin];
-    return prefix << KV_NARROW_BITS | bin;
+    uint32_t sample[SAMPLE];
+    if (n < 8 * SAMPLE) return (range){0, largest};
+    for (int64_t i = 0; i < SAMPLE; i++) sample[i] = magnitude_bits(x[n / SAMPLE * i + i % 64]);
+    qsort(sample, SAMPLE, sizeof sample[0], ascending);
+    return (range){sample[SAMPLE / 2 - SPREAD], sample[SAMPLE / 2 + SPREAD]};
+}
+
+/* Bits of the magnitudes of this rank and of the next; next may be UNKNOWN. */
+static range find_ranks(const kv_cpu_kernels *kernels, const float *x, int64_t n, int64_t rank,
+                        range in, uint32_t largest)
+{
+    for (;;) {
+        uint32_t bins[KV_MAGNITUDE_BINS] = {0};
+        int shift = 0;
+        while ((in.last - in.first) >> shift >= KV_MAGNITUDE_BINS) shift++;
+        int64_t left = rank - kernels->count_magnitudes(bins, x, n, in.first, in.last, shift);
+        uint32_t bin = 0;
+        while (left >= 0 && bin < KV_MAGNITUDE_BINS && left >= bins[bin]) left -= bins[bin++];
+        if (left < 0 || bin == KV_MAGNITUDE_BINS) {
+            in = (range){0, largest};
+            continue;
+        }
+        if (shift == 0) {
+            uint32_t next = bin;
+            bool const is_shared = left + 1 < bins[bin];
+            while (!is_shared && ++next < KV_MAGNITUDE_BINS && bins[next] == 0) continue;
+            return (range){in.first + bin, next < KV_MAGNITUDE_BINS ? in.first + next : UNKNOWN};
+        }
+        uint32_t const first = in.first + (bin << shift), last = first + ((1u << shift) - 1);
+        in = (range){first, last < in.last ? last : in.last};
+    }
+}
+
+static uint32_t least_above(const float *x, int64_t n, uint32_t bits)
+{
+    uint32_t least = UNKNOWN;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t const b = magnitude_bits(x[i]);
+        if (b > bits && b < least) least = b;
+    }
+    return least;
 }
 
 kv_magnitudes kv_magnitudes_of(const kv_cpu_kernels *kernels, const float *x, int64_t n)
 {
-    uint32_t counts[TABLES][FIRST_BINS] = {{0}}; /* several, so that equal neighbours do not wait */
-    uint32_t largest = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t const bits = magnitude_bits(x[i]);
-        largest = bits > largest ? bits : largest;
-        counts[i % TABLES][bits >> FIRST_SHIFT]++;
-    }
-    kv_magnitudes m = {.largest = (double)magnitude_of(largest), .not_finite = -1};
-    if (!isfinite(m.largest)) {
+    float const largest = kernels->largest_magnitude(x, n);
+    kv_magnitudes m = {.largest = (double)largest, .not_finite = -1};
+    if (!isfinite(largest)) {
         m.not_finite = 0;
         while (isfinite(x[m.not_finite])) m.not_finite++;
         return m;
     }
-    for (int i = 0; i < FIRST_BINS; i++)
-        for (int table = 1; table < TABLES; table++) counts[0][i] += counts[table][i];
-    int64_t rank = (n - 1) / 2, count;
-    uint32_t bits = find_bin(counts[0], &rank);
-    bits = narrow(kernels, x, n, bits, KV_NARROW_BITS, &rank, &count);
-    bits = narrow(kernels, x, n, bits, 0, &rank, &count);
-    uint32_t upper = bits;
-    if (n % 2 == 0 && rank + 1 >= count) { /* the next rank is the least magnitude above */
-        upper = UINT32_MAX;
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t const b = magnitude_bits(x[i]);
-            if (b > bits && b < upper) upper = b;
-        }
-    }
-    m.median = (double)magnitude_of(bits);
-    if (n % 2 == 0) m.median = (m.median + (double)magnitude_of(upper)) / 2;
+    uint32_t const most = magnitude_bits(largest);
+    range middle = find_ranks(kernels, x, n, (n - 1) / 2, guess_median(x, n, most), most);
+    if (n % 2 == 1)
+        middle.last = middle.first;
+    else if (middle.last == UNKNOWN)
+        middle.last = least_above(x, n, middle.first);
+    m.median = (magnitude_of(middle.first) + magnitude_of(middle.last)) / 2;
     return m;
 }

@@ -2,6 +2,8 @@
 #ifndef KVANT_KERNELS_CPU_MAGNITUDES_H
 #define KVANT_KERNELS_CPU_MAGNITUDES_H
 
+#include <stdbool.h>
+
 #include "kernels/cpu/kernels.h"
 
 typedef struct {

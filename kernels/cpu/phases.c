@@ -221,6 +221,17 @@ static const float *tile_weights(const kv_cpu_work *w, int64_t slot, int64_t til
     return kv_cpu_slot(w, slot) + (first - w->block_first) * w->plan->width;
 }
 
+/* Panels [from, to) of x [n][D]: where they lie, or packed where the last one is not whole. */
+static kv_panels panels_of(const kv_cpu_work *w, kv_cpu_space *space, const float *x, int64_t n,
+                           int64_t from, int64_t to)
+{
+    int64_t const head_dim = w->plan->layer->head_dim;
+    if (head_dim % KV_LANES == 0)
+        return (kv_panels){x + from * KV_LANES, to - from, KV_LANES, head_dim};
+    w->plan->kernels->pack(space->packed, to - from, x, n, head_dim, from * KV_LANES);
+    return (kv_panels){space->packed, to - from, n * KV_LANES, KV_LANES};
+}
+
 static void clear(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) x[i] = 0;
@@ -240,11 +251,10 @@ void kv_cpu_exact_values(kv_cpu_work *w)
         for (int64_t tile = 0; from < to && tile < plan->tiles; tile++) {
             if (!is_visible(w, tile)) continue;
             const float *const weights = tile_weights(w, 1, tile, &n);
-            plan->kernels->pack(space->packed, to - from,
-                                w->value + tile * KV_TOKEN_TILE * head_dim, n, head_dim,
-                                from * KV_LANES);
+            kv_panels const panels =
+                panels_of(w, space, w->value + tile * KV_TOKEN_TILE * head_dim, n, from, to);
             plan->kernels->outputs(w->exact_out + from * KV_LANES, columns, weights, n, plan->width,
-                                   space->packed, to - from);
+                                   &panels);
         }
     }
 }
@@ -266,12 +276,12 @@ static void value_tile(kv_cpu_work *w, kv_cpu_space *space, int64_t scheme, int6
     if (!is_visible(w, tile) || from == to) return;
     int64_t n;
     tile_weights(w, 1, tile, &n);
-    plan->kernels->pack(space->packed, to - from, space->decoded, n, head_dim, from * KV_LANES);
+    kv_panels const panels = panels_of(w, space, space->decoded, n, from, to);
     for (int64_t j = 0; j < w->group_count; j++) {
         if (!plan->is_wanted[(w->group_first + j) * plan->values.n + scheme]) continue;
         float *const out = w->out + (scheme * plan->group + j) * width * columns;
         plan->kernels->outputs(out + from * KV_LANES, columns, tile_weights(w, 1 + j, tile, &n), n,
-                               width, space->packed, to - from);
+                               width, &panels);
     }
 }
 

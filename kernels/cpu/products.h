@@ -12,77 +12,95 @@
 /* acc[r][p] = sum_i left[r * row_stride + i * step] * panel_p[i][16] */
 #define TILE(name, PANELS)                                                                         \
     static inline void name(vec acc[VEC_ROWS][PANELS], const float *left, int64_t row_stride,      \
-                            int64_t step, const float *panels, int64_t panel_stride, int64_t n)    \
+                            int64_t step, const float *panels, int64_t panel_stride,               \
+                            int64_t panel_step, int64_t n)                                         \
     {                                                                                              \
         for (int r = 0; r < VEC_ROWS; r++)                                                         \
             for (int p = 0; p < PANELS; p++) acc[r][p] = vec_all(0);                               \
         for (int64_t i = 0; i < n; i++) {                                                          \
             vec right[PANELS];                                                                     \
             for (int p = 0; p < PANELS; p++)                                                       \
-                right[p] = vec_load(panels + p * panel_stride + i * VEC);                          \
+                right[p] = vec_load(panels + p * panel_stride + i * panel_step);                   \
             for (int r = 0; r < VEC_ROWS; r++) {                                                   \
                 vec const x = vec_all(left[r * row_stride + i * step]);                            \
                 for (int p = 0; p < PANELS; p++) acc[r][p] = vec_fma(x, right[p], acc[r][p]);      \
             }                                                                                      \
         }                                                                                          \
     }
-TILE(tile_wide, VEC_PANELS)
+/* Columns [p, p + PANELS) of both products. */
+#define PRODUCTS(PANELS)                                                                           \
+    TILE(tile_##PANELS, PANELS)                                                                    \
+    static inline void logits_##PANELS(float *restrict out, const float *key, int64_t rows,        \
+                                       int64_t head_dim, const float *panels, int64_t width,       \
+                                       vec scale)                                                  \
+    {                                                                                              \
+        for (int64_t r0 = 0; r0 < rows; r0 += VEC_ROWS) {                                          \
+            vec acc[VEC_ROWS][PANELS];                                                             \
+            tile_##PANELS(acc, key + r0 * head_dim, head_dim, 1, panels, head_dim * VEC, VEC,      \
+                          head_dim);                                                               \
+            for (int r = 0; r < VEC_ROWS; r++)                                                     \
+                for (int j = 0; j < PANELS; j++)                                                   \
+                    vec_store(out + (r0 + r) * width + j * VEC, vec_mul(acc[r][j], scale));        \
+        }                                                                                          \
+    }                                                                                              \
+    static inline void outputs_##PANELS(float *restrict out, int64_t out_stride,                   \
+                                        const float *weights, int64_t n, int64_t width,            \
+                                        const float *right, const kv_panels *panels)               \
+    {                                                                                              \
+        for (int64_t r0 = 0; r0 < width; r0 += VEC_ROWS) {                                         \
+            vec acc[VEC_ROWS][PANELS];                                                             \
+            tile_##PANELS(acc, weights + r0, 1, width, right, panels->stride, panels->step, n);    \
+            for (int r = 0; r < VEC_ROWS; r++)                                                     \
+                for (int j = 0; j < PANELS; j++) {                                                 \
+                    float *const to = out + (r0 + r) * out_stride + j * VEC;                       \
+                    vec_store(to, vec_add(vec_load(to), acc[r][j]));                               \
+                }                                                                                  \
+        }                                                                                          \
+    }
+PRODUCTS(1)
 #if defined(__AVX512F__)
-TILE(tile_narrow, 1)
-#else
-#define tile_narrow tile_wide
+PRODUCTS(2)
+PRODUCTS(3)
 #endif
+#undef PRODUCTS
 #undef TILE
 
-static void logits(float *restrict out, const float *key, int64_t rows, int64_t head_dim,
+/* How many of `left` panels to take at once: threes, with twos so that no single one remains. */
+static inline int64_t panels_at_once(int64_t left)
+{
+    if (VEC_PANELS == 1 || left == 1) return 1;
+    return left == 2 || left == 4 ? 2 : 3;
+}
+
+static void logits(float *out, const float *key, int64_t rows, int64_t head_dim,
                    const float *panels, int64_t width, float scale)
 {
-    int64_t const panel_stride = head_dim * VEC, n_panels = width / VEC;
     vec const factor = vec_all(scale);
-    for (int64_t r0 = 0; r0 < rows; r0 += VEC_ROWS) {
-        const float *const left = key + r0 * head_dim;
-        float *const to = out + r0 * width;
-        int64_t p = 0;
-        for (; p + VEC_PANELS <= n_panels; p += VEC_PANELS) {
-            vec acc[VEC_ROWS][VEC_PANELS];
-            tile_wide(acc, left, head_dim, 1, panels + p * panel_stride, panel_stride, head_dim);
-            for (int r = 0; r < VEC_ROWS; r++)
-                for (int j = 0; j < VEC_PANELS; j++)
-                    vec_store(to + r * width + (p + j) * VEC, vec_mul(acc[r][j], factor));
-        }
-        for (; p < n_panels; p++) {
-            vec acc[VEC_ROWS][1];
-            tile_narrow(acc, left, head_dim, 1, panels + p * panel_stride, panel_stride, head_dim);
-            for (int r = 0; r < VEC_ROWS; r++)
-                vec_store(to + r * width + p * VEC, vec_mul(acc[r][0], factor));
-        }
+    for (int64_t p = 0, step; p < width / VEC; p += step) {
+        float *const to = out + p * VEC;
+        const float *const right = panels + p * head_dim * VEC;
+        step = panels_at_once(width / VEC - p);
+#if defined(__AVX512F__)
+        if (step == 3) logits_3(to, key, rows, head_dim, right, width, factor);
+        if (step == 2) logits_2(to, key, rows, head_dim, right, width, factor);
+#endif
+        if (step == 1) logits_1(to, key, rows, head_dim, right, width, factor);
     }
 }
 
-static void outputs(float *restrict out, int64_t out_stride, const float *weights, int64_t n,
-                    int64_t width, const float *panels, int64_t n_panels)
+static void outputs(float *out, int64_t out_stride, const float *weights, int64_t n, int64_t width,
+                    const kv_panels *panels)
 {
-    int64_t const panel_stride = n * VEC;
-    int64_t p = 0;
-    for (; p + VEC_PANELS <= n_panels; p += VEC_PANELS)
-        for (int64_t r0 = 0; r0 < width; r0 += VEC_ROWS) {
-            vec acc[VEC_ROWS][VEC_PANELS];
-            tile_wide(acc, weights + r0, 1, width, panels + p * panel_stride, panel_stride, n);
-            for (int r = 0; r < VEC_ROWS; r++)
-                for (int j = 0; j < VEC_PANELS; j++) {
-                    float *const to = out + (r0 + r) * out_stride + (p + j) * VEC;
-                    vec_store(to, vec_add(vec_load(to), acc[r][j]));
-                }
-        }
-    for (; p < n_panels; p++)
-        for (int64_t r0 = 0; r0 < width; r0 += VEC_ROWS) {
-            vec acc[VEC_ROWS][1];
-            tile_narrow(acc, weights + r0, 1, width, panels + p * panel_stride, panel_stride, n);
-            for (int r = 0; r < VEC_ROWS; r++) {
-                float *const to = out + (r0 + r) * out_stride + p * VEC;
-                vec_store(to, vec_add(vec_load(to), acc[r][0]));
-            }
-        }
+    for (int64_t p = 0, step; p < panels->n; p += step) {
+        float *const to = out + p * VEC;
+        const float *const right = panels->first + p * panels->stride;
+        step = panels_at_once(panels->n - p);
+#if defined(__AVX512F__)
+        if (step == 3) outputs_3(to, out_stride, weights, n, width, right, panels);
+        if (step == 2) outputs_2(to, out_stride, weights, n, width, right, panels);
+#endif
+        if (step == 1) outputs_1(to, out_stride, weights, n, width, right, panels);
+    }
 }
 
 static void pack(float *restrict panels, int64_t n_panels, const float *x, int64_t n,

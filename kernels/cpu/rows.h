@@ -3,6 +3,7 @@
 #ifndef KVANT_KERNELS_CPU_ROWS_H
 #define KVANT_KERNELS_CPU_ROWS_H
 
+#include <float.h>
 #include <string.h>
 
 #include "kernels/cpu/kernels.h"
@@ -118,15 +119,6 @@ static float entry_logit(uint64_t entry)
     return l;
 }
 
-/* The least of the KV_TOP_KEPT largest entries, which then come first. */
-static float least_kept(uint64_t *entry, int count)
-{
-    keep_largest(entry, count);
-    uint64_t least = entry[0];
-    for (int i = 1; i < KV_TOP_KEPT; i++) least = entry[i] < least ? entry[i] : least;
-    return entry_logit(least);
-}
-
 static void sort_descending(uint64_t *entry, int count)
 {
     for (int i = 1; i < count; i++) {
@@ -137,24 +129,35 @@ static void sort_descending(uint64_t *entry, int count)
     }
 }
 
-/* A first threshold: tokens fall into GROUPS by their number, and the KV_TOP_KEPT largest maxima of
- * the groups are that many tokens, so every one of the best lies at or above the least of them. */
+/* A first threshold: tokens fall into GROUPS by their number; below the KV_TOP_KEPT largest maxima
+ * of the groups lie none of the KV_TOP_KEPT largest logits. Bisection finds a number that at least
+ * KV_TOP_KEPT maxima exceed, and not many more. */
 static void start_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
 {
-    enum { GROUPS = KV_TOP_ROOM };
-    float(*const maxima)[KV_LANES] = top->maxima;
-    for (int g = 0; g < GROUPS; g++) vec_store(maxima[g], vec_all(KV_HIDDEN_LOGIT));
+    enum { GROUPS = 256, STEPS = 8 };
+    float maxima[GROUPS][KV_LANES];
+    vec const hidden = vec_all(KV_HIDDEN_LOGIT), zero = vec_all(0), one = vec_all(1);
+    vec const wanted = vec_all(KV_TOP_KEPT), half = vec_all(0.5f);
+    for (int g = 0; g < GROUPS; g++) vec_store(maxima[g], hidden);
     for (int64_t t0 = 0; t0 < n; t0 += GROUPS)
         for (int64_t t = t0; t < n && t < t0 + GROUPS; t++)
             vec_store(maxima[t - t0], vec_max(vec_load(maxima[t - t0]), vec_load(l + t * width)));
-    for (int lane = 0; lane < KV_LANES; lane++) {
-        uint64_t *const entry = top->entry[lane];
-        for (int g = 0; g < GROUPS; g++) entry[g] = top_entry(maxima[g][lane], g);
-        float const least = least_kept(entry, GROUPS);
-        top->threshold[lane] =
-            least > KV_HIDDEN_LOGIT ? nextafterf(least, -INFINITY) : KV_HIDDEN_LOGIT;
-        top->count[lane] = 0;
+    vec low = vec_load(maxima[0]), high = low, threshold = hidden;
+    for (int g = 1; g < GROUPS; g++) {
+        vec const m = vec_load(maxima[g]);
+        low = vec_if_less(m, low, m, low), high = vec_max(m, high);
     }
+    for (int step = 0; step <= STEPS; step++) { /* the first step tries low itself */
+        vec const middle = step == 0 ? low : vec_mul(vec_add(low, high), half);
+        vec count = zero;
+        for (int g = 0; g < GROUPS; g++)
+            count = vec_add(count, vec_if_less(middle, vec_load(maxima[g]), one, zero));
+        threshold = vec_if_less(count, wanted, threshold, middle);
+        low = vec_if_less(count, wanted, low, middle);
+        high = vec_if_less(count, wanted, middle, high);
+    }
+    vec_store(top->threshold, threshold);
+    for (int lane = 0; lane < KV_LANES; lane++) top->count[lane] = 0;
 }
 
 /* A later token that only equals the least kept logit ranks behind it, so a strict comparison with
@@ -170,8 +173,9 @@ static void row_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
             uint64_t *const entry = top->entry[lane];
             entry[top->count[lane]++] = top_entry(row[lane], t);
             if (top->count[lane] < KV_TOP_ROOM) continue;
-            top->threshold[lane] = least_kept(entry, KV_TOP_ROOM);
-            top->count[lane] = KV_TOP_KEPT;
+            keep_largest(entry, KV_TOP_ROOM);
+            sort_descending(entry, top->count[lane] = KV_TOP_KEPT);
+            top->threshold[lane] = entry_logit(entry[KV_TOP_KEPT - 1]);
         }
     }
     for (int lane = 0; lane < KV_LANES; lane++) {
@@ -183,27 +187,62 @@ static void row_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
     }
 }
 
-/* Counts |x| in (above, up_to] by KV_NARROW_BITS of their bits above `shift`. */
-static void count_magnitudes(uint32_t *counts, const float *x, int64_t n, float above, float up_to,
-                             int shift)
+static float largest_magnitude(const float *x, int64_t n)
 {
-    vec const low = vec_all(above), high = vec_all(up_to);
-    uint32_t bits;
+    vec m = vec_all(0);
+    float lanes[VEC], largest = 0;
     int64_t i = 0;
-    for (; i + VEC <= n; i += VEC) {
+    for (; i + VEC <= n; i += VEC) { /* a NaN is not less than anything and stays */
         vec const magnitude = vec_abs(vec_load(x + i));
-        uint32_t in = vec_greater(magnitude, low) & ~vec_greater(magnitude, high);
-        for (const float *y = x + i; in; y++, in >>= 1) {
-            if (!(in & 1)) continue;
-            memcpy(&bits, y, sizeof bits);
-            counts[bits >> shift & ((1 << KV_NARROW_BITS) - 1)]++;
+        m = vec_if_less(magnitude, m, m, magnitude);
+        m = vec_if_less(vec_sub(magnitude, magnitude), vec_all(1), m, vec_all(INFINITY));
+    }
+    vec_store(lanes, m);
+    for (; i < n; i++) {
+        float const magnitude = fabsf(x[i]);
+        lanes[0] = magnitude <= FLT_MAX ? fmaxf(lanes[0], magnitude) : INFINITY;
+    }
+    for (i = 0; i < VEC; i++) largest = fmaxf(largest, lanes[i]);
+    return largest;
+}
+
+/* bins [KV_MAGNITUDE_BINS] count |x| of bits first ... last by (bits - first) >> shift; returns how
+ * many lie below. The filter compares floats, 16 at a time; few pass. */
+static int64_t count_magnitudes(uint32_t *bins, const float *x, int64_t n, uint32_t first,
+                                uint32_t last, int shift)
+{
+    float above = -1, up_to;
+    uint32_t const before = first - 1;
+    uint32_t bits;
+    int64_t below = 0, i = 0;
+    if (first > 0) memcpy(&above, &before, sizeof above);
+    memcpy(&up_to, &last, sizeof up_to);
+    vec const low = vec_all(above), high = vec_all(up_to), zero = vec_all(0), one = vec_all(1);
+    while (i + VEC <= n) {
+        vec count = zero; /* exact below 2^24 */
+        int64_t const pause = n - i > 1 << 20 ? i + (1 << 20) : n;
+        for (; i + VEC <= pause; i += VEC) {
+            vec const magnitude = vec_abs(vec_load(x + i));
+            uint32_t const over = vec_greater(magnitude, low);
+            uint32_t in = over & ~vec_greater(magnitude, high);
+            count = vec_add(count, vec_if_less(low, magnitude, zero, one));
+            for (const float *y = x + i; in; y++, in >>= 1) {
+                if (!(in & 1)) continue;
+                memcpy(&bits, y, sizeof bits);
+                bins[((bits & 0x7fffffffu) - first) >> shift]++;
+            }
         }
+        float lanes[VEC];
+        vec_store(lanes, count);
+        for (int lane = 0; lane < VEC; lane++) below += (int64_t)lanes[lane];
     }
     for (; i < n; i++) {
-        if (!(fabsf(x[i]) > above && fabsf(x[i]) <= up_to)) continue;
         memcpy(&bits, &x[i], sizeof bits);
-        counts[bits >> shift & ((1 << KV_NARROW_BITS) - 1)]++;
+        bits &= 0x7fffffffu;
+        if (bits < first) below++;
+        if (bits >= first && bits <= last) bins[(bits - first) >> shift]++;
     }
+    return below;
 }
 
 static inline double sum_lanes(const double s[VEC])

@@ -4,7 +4,7 @@
 #include "kernels/cpu/rows.h"
 
 /* 16 chains hide the latency of two FMA units; on narrower vectors a vec is several of them. */
-enum { CHAINS = VEC_PANELS == 2 ? 16 : VEC_ROWS };
+enum { CHAINS = VEC_PANELS > 1 ? 16 : VEC_ROWS };
 
 static double burn_fma(float *sink, int64_t rounds)
 {
@@ -42,6 +42,7 @@ const kv_cpu_kernels KV_ISA_NAME(kv_cpu_kernels) = {
     .row_compare = row_compare,
     .row_variation = row_variation,
     .row_top = row_top,
+    .largest_magnitude = largest_magnitude,
     .count_magnitudes = count_magnitudes,
     .sum_square = sum_square,
     .sum_square_difference = sum_square_difference,

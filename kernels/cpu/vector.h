@@ -3,9 +3,9 @@
  * (isa.h); the operations are correctly rounded and work lane by lane, so all variants agree bit
  * for bit.
  *
- * vec is 16 floats, vecd 16 doubles. VEC_ROWS x VEC_PANELS is the register tile of the products:
- * rows of one operand by panels of 16 of the other, so that the accumulators and what feeds them
- * fit in the registers. */
+ * vec is 16 floats, vecd 16 doubles. VEC_ROWS x VEC_PANELS is the largest register tile of the
+ * products: rows of one operand by panels of 16 of the other, so that the accumulators and what
+ * feeds them fit in the registers. */
 #ifndef KVANT_KERNELS_CPU_VECTOR_H
 #define KVANT_KERNELS_CPU_VECTOR_H
 
@@ -17,7 +17,7 @@ enum { VEC = 16 };
 #if defined(__AVX512F__)
 
 #include <immintrin.h>
-enum { VEC_ROWS = 8, VEC_PANELS = 2 };
+enum { VEC_ROWS = 8, VEC_PANELS = 3 };
 typedef __m512 vec;
 typedef struct {
     __m512d a, b;
