@@ -111,6 +111,9 @@ def cases(folder):
     yield "gain", heads(query={"gain": 2.5}, queries=20), pairs(BRIEF)
     yield "window", heads(window=100, queries=7), pairs(BRIEF)
     yield ("grouped", heads(kv_heads=2, query_heads=6, rope=half()), pairs(EVERYTHING + PRE_ROPE))
+    yield "calibration", heads(seeds=[4, 9], kv_heads=2), pairs(
+        ["int8/tensor:static=seed:1", "int4/channel:static=seed:3:zero", "e4m3/head:static=seed:2"])
+    yield "layers", heads(layers=3, kv_heads=2, seeds=[0, 5]), pairs(BRIEF)
     yield ("many heads", heads(kv_heads=3, tokens=130, rope=half(), value_outliers={
         "channels": [5], "scale": 6}), pairs(BRIEF + ["int4/token-all:zero", "int3/token-all"]))
     yield "long", heads(tokens=5000, queries=2), pairs(BRIEF + ["int4/tensor:mse"])
@@ -187,8 +190,12 @@ def layers_of(settings):
     if settings["generator"] == "capture":
         yield 0, oracle.captured(settings["capture"])
     else:
+        extra = [oracle.synthetic(settings, max(settings["seeds"]) + k) for k in (1, 2, 3)]
         for seed in settings["seeds"]:
-            yield seed, [oracle.synthetic(settings, seed)]
+            layers = oracle.synthetic(settings, seed)
+            for layer, *others in zip(layers, *extra):
+                layer.others = others
+            yield seed, layers
 
 
 def compare(path, settings, schemes):

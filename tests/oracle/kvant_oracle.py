@@ -132,25 +132,28 @@ class Layer:
     window: int           # 0 = full attention
     rope: Rope
     number: int = 0
+    others: list = field(default_factory=list)  # the same layer of calibration seeds
 
 
-def synthetic(heads, seed, layer=0):
-    """numpy.random.default_rng(seed): keys, then values, then queries, row-major."""
+def synthetic(heads, seed):
+    """All layers of numpy.random.default_rng(seed): layer after layer keys, then values, then
+    queries, row-major; scaled in double, rounded to float32 once."""
     T, D, Q = heads["tokens"], heads["head_dim"], heads["queries"]
     G = heads.get("kv_heads", 1)
     H = heads.get("query_heads", 0) or G
-    rng = np.random.default_rng(seed)
-    key = rng.standard_normal((G, T, D)).astype(F32)
-    value = rng.standard_normal((G, T, D)).astype(F32)
-    query = rng.standard_normal((H, Q, D)).astype(F32)
-    for tensor, outliers in ((key, heads.get("outliers")), (value, heads.get("value_outliers"))):
-        if outliers:
-            tensor[..., outliers["channels"]] *= F32(outliers.get("scale", 1.0))
-    query = query * F32(heads.get("query", {}).get("gain", 1.0))
+    rng, rope, layers = np.random.default_rng(seed), Rope(heads.get("rope"), D), []
     position = np.arange(T - Q, T)
-    rope = Rope(heads.get("rope"), D)
-    return Layer(rope.rotate(key, np.arange(T)), key, value, rope.rotate(query, position),
-                 position, heads.get("window", 0), rope, layer)
+    for number in range(heads.get("layers", 1)):
+        key, value = rng.standard_normal((G, T, D)), rng.standard_normal((G, T, D))
+        query = rng.standard_normal((H, Q, D)) * heads.get("query", {}).get("gain", 1.0)
+        for tensor, name in ((key, "outliers"), (value, "value_outliers")):
+            if name in heads:
+                tensor[..., heads[name]["channels"]] *= heads[name].get("scale", 1.0)
+        key, value, query = (x.astype(F32) for x in (key, value, query))
+        layers.append(Layer(rope.rotate(key, np.arange(T)), key, value,
+                            rope.rotate(query, position), position, heads.get("window", 0), rope,
+                            number))
+    return layers
 
 
 def captured(path):
@@ -384,9 +387,9 @@ def find_range(q, rows):
 
 # --------------------------------------------------------------------------------- the quantizer
 
-def quantize(x, q, pair):
+def quantize(x, q, pair, others=()):
     """x [G][T][D] float32 in the quantizer's position -> (values, codes, stored bits).
-    pair: RoPE partner of each channel, for smooth."""
+    pair: RoPE partner of each channel, for smooth; others: tensors like x of calibration seeds."""
     G, T, D = x.shape
     if q.format == "f32":
         return x, None, 32 * x.size
@@ -419,7 +422,10 @@ def quantize(x, q, pair):
         sparse = vectors.join((rows <= low) | (rows >= high))
     dense = np.where(sparse, F32(np.nan), y)
     rows = tiles.split(dense)
-    if q.has("static"):
+    if q.options.get("static", "").startswith("seed:"):
+        ranges = [find_range(q, tiles.split(other[:, first:end])) for other in others]
+        low, high = np.min([a for a, _ in ranges], 0), np.max([b for _, b in ranges], 0)
+    elif q.has("static"):
         N = int(q.number("static"))
         low, high = find_range(q, Tiles(q.tile, (G, min(N, y.shape[1]), D)).split(dense[:, :N]))
     else:
@@ -438,18 +444,25 @@ def quantize(x, q, pair):
     return value, code, int(bits)
 
 
+def calibration(layer, q):
+    text = q.options.get("static", "")
+    return layer.others[:int(text[5:])] if text.startswith("seed:") else []
+
+
 def quantized_key(layer, text):
     """(keys as attention uses them, codes, bits)."""
     q = Quantizer.parse(text)
-    D = layer.key.shape[2]
+    channels, others = np.arange(layer.key.shape[2]), calibration(layer, q)
     if q.has("pre-rope"):
-        value, code, bits = quantize(layer.key_pre, q, np.arange(D))
+        value, code, bits = quantize(layer.key_pre, q, channels, [o.key_pre for o in others])
         return layer.rope.rotate(value, np.arange(value.shape[1])), code, bits
-    return quantize(layer.key, q, layer.rope.partner(D))
+    return quantize(layer.key, q, layer.rope.partner(len(channels)), [o.key for o in others])
 
 
 def quantized_value(layer, text):
-    return quantize(layer.value, Quantizer.parse(text), np.arange(layer.value.shape[2]))
+    q = Quantizer.parse(text)
+    return quantize(layer.value, q, np.arange(layer.value.shape[2]),
+                    [o.value for o in calibration(layer, q)])
 
 
 # ---------------------------------------------------------------------------------------- metrics
@@ -537,8 +550,8 @@ PUBLISHED = (("int8/tensor", "int8/tensor", "0.1049", "0.862"),
              ("int8/tensor", "f32", "0.1044", "0.862"))
 
 if __name__ == "__main__":
-    one = synthetic({"tokens": 4096, "head_dim": 128, "queries": 1,
-                     "outliers": {"channels": [7, 23, 88], "scale": 20}}, seed=0)
+    one, = synthetic({"tokens": 4096, "head_dim": 128, "queries": 1,
+                      "outliers": {"channels": [7, 23, 88], "scale": 20}}, seed=0)
     wrong = 0
     for row, m in zip(PUBLISHED, evaluate(one, [row[:2] for row in PUBLISHED])):
         line = f"{m['out_err'][0]:.4f}", f"{m['logit_err_max'][0]:.3f}"
