@@ -17,14 +17,14 @@ enum { LONGEST_PATH = 128, MAX_NAMES = 96, MOST_COUNTED = 1000000 };
 #define SECTION_FORMAT    "%s%s%s: "
 #define SECTION_OF(table) (table)->section, *(table)->section ? "." : ""
 
-static void *field(void *out, const kv_key_row *row)
+static void *field(void *out, const kv_key_spec *row)
 {
     return (char *)out + row->offset;
 }
 
 /* ---- finding ---- */
 
-const kv_key_row *kv_keys_find(const kv_key_table *table, const char *path)
+const kv_key_spec *kv_keys_find(const kv_key_table *table, const char *path)
 {
     for (size_t i = 0; i < table->count; i++)
         if (strcmp(table->rows[i].path, path) == 0) return &table->rows[i];
@@ -37,12 +37,12 @@ static bool is_below(const char *path, const char *section)
     return strncmp(path, section, length) == 0 && path[length] == '.';
 }
 
-const kv_key_row *kv_keys_target(const kv_key_table *table, const char *path)
+const kv_key_spec *kv_keys_target(const kv_key_table *table, const char *path)
 {
-    const kv_key_row *const row = kv_keys_find(table, path);
+    const kv_key_spec *const row = kv_keys_find(table, path);
     size_t const length = strlen(path);
     for (size_t i = 0; !row && i < table->count; i++) {
-        const kv_key_row *const r = &table->rows[i];
+        const kv_key_spec *const r = &table->rows[i];
         if ((r->flags & KV_KEY_SECTION) && is_below(r->path, path) &&
             !strchr(r->path + length + 1, '.'))
             return r;
@@ -85,7 +85,7 @@ void kv_keys_unknown(const kv_key_table *table, const char *path, const char *co
 
 typedef struct {
     const kv_key_table *table;
-    const kv_key_row *row;
+    const kv_key_spec *row;
     const kv_yaml_node *node;
     kv_problems *problems;
 } assignment;
@@ -310,7 +310,7 @@ static bool has_no_value(const kv_yaml_node *node)
            (!*node->text || strcmp(node->text, "~") == 0 || strcmp(node->text, "null") == 0);
 }
 
-kv_status kv_keys_set(void *out, const kv_key_table *table, const kv_key_row *row,
+kv_status kv_keys_set(void *out, const kv_key_table *table, const kv_key_spec *row,
                       const kv_yaml_node *node, kv_problems *problems, kv_error *err)
 {
     assignment const a = {table, row, node, problems};
@@ -321,7 +321,7 @@ kv_status kv_keys_set(void *out, const kv_key_table *table, const kv_key_row *ro
     return setters[row->type](&a, out, err);
 }
 
-static kv_status set_from_text(void *out, const kv_key_table *table, const kv_key_row *row,
+static kv_status set_from_text(void *out, const kv_key_table *table, const kv_key_spec *row,
                                const char *text, kv_problems *problems, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -345,7 +345,7 @@ kv_status kv_keys_set_text(void *out, const kv_key_table *table, const char *pat
 {
     kv_status status = KV_OK;
     kv_problems problems = {0};
-    const kv_key_row *const row = kv_keys_target(table, path);
+    const kv_key_spec *const row = kv_keys_target(table, path);
     if (row)
         KV_TRY(set_from_text(out, table, row, text, &problems, err));
     else
@@ -359,7 +359,7 @@ kv_status kv_keys_defaults(void *out, const kv_key_table *table, kv_error *err)
 {
     kv_status status = KV_OK;
     for (size_t i = 0; i < table->count; i++) {
-        const kv_key_row *const row = &table->rows[i];
+        const kv_key_spec *const row = &table->rows[i];
         if (!row->preset) continue;
         if (row->type == KV_TYPE_TEXT || row->type == KV_TYPE_PATH) { /* "" is a value here */
             kv_free(*(char **)field(out, row));
@@ -396,7 +396,7 @@ static kv_status read_mapping(const reading *r, const kv_yaml_node *mapping, con
 static kv_status read_entry(const reading *r, const kv_yaml_node *key, const kv_yaml_node *value,
                             const char *path, kv_error *err)
 {
-    const kv_key_row *row = kv_keys_find(r->table, path);
+    const kv_key_spec *row = kv_keys_find(r->table, path);
     if (!row && is_section(r->table, path)) {
         if (value->kind == KV_YAML_MAPPING) return read_mapping(r, value, path, err);
         row = kv_keys_target(r->table, path);
@@ -412,7 +412,11 @@ static kv_status read_entry(const reading *r, const kv_yaml_node *key, const kv_
         kv_keys_unknown(r->table, path, r->others, r->n_others, key, r->problems);
         return KV_OK;
     }
-    if (r->given) r->given[row - r->table->rows] = value;
+    const kv_yaml_node **const place = r->given ? &r->given[row - r->table->rows] : NULL;
+    if (place && *place)
+        kv_problem_add(r->problems, key, SECTION_FORMAT "given twice, first on line %zu",
+                       SECTION_OF(r->table), row->path, (*place)->line);
+    if (place) *place = value;
     return kv_keys_set(r->out, r->table, row, value, r->problems, err);
 }
 

@@ -4,7 +4,7 @@
  * A table describes a plain struct. Each row is a dotted path below the table's section, a type,
  * the offset of the field, the default, range, choices, unit and help.
  *
- *     static const kv_key_row rows[] = {
+ *     static const kv_key_spec rows[] = {
  *         {"tokens", KV_TYPE_INT, offsetof(thing, tokens), "4096", 1, 1e9, NULL, "tokens", "…"}};
  *     static const kv_key_table table = {"thing", rows, 1, sizeof(thing)};
  *     KV_TRY(kv_keys_defaults(&t, &table, err));
@@ -41,9 +41,10 @@ typedef struct {
 } kv_int_list;
 
 enum {
-    KV_KEY_SECTION = 1, /* a value in place of the row's whole section is meant for this row */
-    KV_KEY_FIXED = 2,   /* the same for every layer and sweep point */
-    KV_KEY_DISTINCT = 4 /* a list without repetitions */
+    KV_KEY_SECTION = 1,  /* a value in place of the row's whole section is meant for this row */
+    KV_KEY_FIXED = 2,    /* the same for every layer and sweep point */
+    KV_KEY_DISTINCT = 4, /* a list without repetitions */
+    KV_KEY_BY_HAND = 8   /* printed by the module, not by kv_keys_print */
 };
 
 typedef struct {
@@ -57,27 +58,27 @@ typedef struct {
     unsigned flags;
     size_t list_offset; /* KV_TYPE_INT: where a list (kv_int_list) in place of the number goes; 0
                            none */
-} kv_key_row;
+} kv_key_spec;
 
 typedef struct {
     const char *section; /* "heads": the prefix in messages; "" for the top level */
-    const kv_key_row *rows;
+    const kv_key_spec *rows;
     size_t count;
     size_t size; /* of the struct */
 } kv_key_table;
 
 /* NULL for an unknown path. */
-const kv_key_row *kv_keys_find(const kv_key_table *table, const char *path);
+const kv_key_spec *kv_keys_find(const kv_key_table *table, const char *path);
 
 /* The row whose path a key of this name would set, following KV_KEY_SECTION: "rope" is the row
  * "rope.layout". NULL for none. */
-const kv_key_row *kv_keys_target(const kv_key_table *table, const char *path);
+const kv_key_spec *kv_keys_target(const kv_key_table *table, const char *path);
 
 /* Sets every row that has a default; *out must be zero or filled before. */
 kv_status kv_keys_defaults(void *out, const kv_key_table *table, kv_error *err);
 
 /* Sets the keys of a mapping; first-level names in `others` are left to the caller. given [count],
- * or NULL, receives the node of every key that was there and keeps the others. */
+ * or NULL, receives the node of every key that was there which must start as NULL; a key that is already there is given twice. */
 kv_status kv_keys_read(void *out, const kv_key_table *table, const kv_yaml_node *mapping,
                        const char *const *others, size_t n_others, const kv_yaml_node **given,
                        kv_problems *problems, kv_error *err);
@@ -87,7 +88,7 @@ void kv_keys_require(const kv_key_table *table, const kv_yaml_node *mapping,
                      const kv_yaml_node *const *given, kv_problems *problems);
 
 /* Sets one row from a node, or from a text in YAML ("20", "[7, 23]"); KV_EREQUEST names the key. */
-kv_status kv_keys_set(void *out, const kv_key_table *table, const kv_key_row *row,
+kv_status kv_keys_set(void *out, const kv_key_table *table, const kv_key_spec *row,
                       const kv_yaml_node *node, kv_problems *problems, kv_error *err);
 kv_status kv_keys_set_text(void *out, const kv_key_table *table, const char *path, const char *text,
                            kv_error *err);
@@ -101,7 +102,7 @@ void kv_keys_unknown(const kv_key_table *table, const char *path, const char *co
                      size_t n_others, const kv_yaml_node *at, kv_problems *problems);
 
 /* The value of a row as YAML that reads back to it, appended to `text`. */
-kv_status kv_keys_value(kv_text *text, const void *in, const kv_key_row *row, kv_error *err);
+kv_status kv_keys_value(kv_text *text, const void *in, const kv_key_spec *row, kv_error *err);
 
 /* All rows as a nested YAML mapping, each line indented by at least `indent` spaces. */
 kv_status kv_keys_print(kv_text *text, const void *in, const kv_key_table *table, int indent,
@@ -112,7 +113,7 @@ kv_status kv_keys_copy(void *out, const void *in, const kv_key_table *table, kv_
 void kv_keys_free(void *in, const kv_key_table *table);
 
 /* For documentation: "integer", and "1 to 1e+09" or the choices; `range` holds `room` bytes. */
-const char *kv_keys_type_name(const kv_key_row *row);
-void kv_keys_range(char *range, size_t room, const kv_key_row *row);
+const char *kv_keys_type_name(const kv_key_spec *row);
+void kv_keys_range(char *range, size_t room, const kv_key_spec *row);
 
 #endif

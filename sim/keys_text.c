@@ -39,7 +39,7 @@ static kv_status print_text(kv_text *text, const char *value, kv_error *err)
     return status;
 }
 
-kv_status kv_keys_value(kv_text *text, const void *in, const kv_key_row *row, kv_error *err)
+kv_status kv_keys_value(kv_text *text, const void *in, const kv_key_spec *row, kv_error *err)
 {
     const void *const at = field(in, row->offset);
     char number[KV_REAL_TEXT];
@@ -88,6 +88,7 @@ kv_status kv_keys_print(kv_text *text, const void *in, const kv_key_table *table
     const char *before = "";
     for (size_t i = 0; i < table->count; i++) {
         const char *const path = table->rows[i].path;
+        if (table->rows[i].flags & KV_KEY_BY_HAND) continue;
         size_t at = common_sections(before, path);
         for (const char *dot; (dot = strchr(path + at, '.')); at = (size_t)(dot - path) + 1)
             KV_TRY(kv_text_add(text, err, "%*s%.*s:\n", indent + 2 * depth_of(path, at), "",
@@ -104,14 +105,14 @@ done:
 /* ---- ownership ---- */
 
 /* The list and the text that a row owns, or NULL. */
-static kv_int_list *owned_list(void *in, const kv_key_row *row)
+static kv_int_list *owned_list(void *in, const kv_key_spec *row)
 {
     bool const is_list = row->type == KV_TYPE_INTS || row->type == KV_TYPE_COUNT_OR_INTS;
     size_t const offset = is_list ? row->offset : row->list_offset;
     return is_list || row->list_offset ? (kv_int_list *)(void *)((char *)in + offset) : NULL;
 }
 
-static char **owned_text(void *in, const kv_key_row *row)
+static char **owned_text(void *in, const kv_key_spec *row)
 {
     bool const is_text = row->type == KV_TYPE_TEXT || row->type == KV_TYPE_PATH;
     return is_text ? (char **)(void *)((char *)in + row->offset) : NULL;
@@ -138,7 +139,7 @@ kv_status kv_keys_copy(void *out, const void *in, const kv_key_table *table, kv_
         if (text) *text = NULL;
     }
     for (size_t i = 0; i < table->count; i++) {
-        const kv_key_row *const row = &table->rows[i];
+        const kv_key_spec *const row = &table->rows[i];
         kv_int_list *const list = owned_list(out, row);
         char **const text = owned_text(out, row);
         if (list) {
@@ -162,7 +163,7 @@ done:
 
 /* ---- documentation ---- */
 
-const char *kv_keys_type_name(const kv_key_row *row)
+const char *kv_keys_type_name(const kv_key_spec *row)
 {
     static const char *const names[] = {
         [KV_TYPE_INT] = "integer",
@@ -177,7 +178,7 @@ const char *kv_keys_type_name(const kv_key_row *row)
     return row->list_offset ? "integer, or list of integers" : names[row->type];
 }
 
-void kv_keys_range(char *range, size_t room, const kv_key_row *row)
+void kv_keys_range(char *range, size_t room, const kv_key_spec *row)
 {
     size_t used = 0;
     range[0] = '\0';
