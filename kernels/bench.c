@@ -132,6 +132,10 @@ done:
 
 /* ---- fitting and decoding ---- */
 
+typedef struct {
+    const char *text; /* a quantizer */
+} named;
+
 static kv_status fit_large(bench *b, void *what, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -139,7 +143,7 @@ static kv_status fit_large(bench *b, void *what, kv_error *err)
     kv_quantizer q;
     kv_fit_free(b->fit);
     b->fit = NULL;
-    KV_TRY(kv_quantizer_parse(&q, what, false, err));
+    KV_TRY(kv_quantizer_parse(&q, ((const named *)what)->text, false, err));
     KV_TRY(kv_fit_create(&b->fit, &q, &shape, err));
     while (kv_fit_next(b->fit) != KV_FIT_READY) {
         KV_TRY(kv_fit_absorb(b->fit, 0, b->large, err));
@@ -176,19 +180,13 @@ static kv_status bench_quantizers(bench *b, kv_error *err)
     double const bytes = 4.0 * LARGE_TOKENS * HEAD_DIM;
     double seconds;
     for (size_t i = 0; i < sizeof fits / sizeof fits[0]; i++) {
-        char text[32];
-        size_t n = 0;
-        for (; fits[i].text[n]; n++) text[n] = fits[i].text[n];
-        text[n] = '\0';
-        KV_TRY(time_median(&seconds, b, fit_large, text, err));
+        named text = {fits[i].text};
+        KV_TRY(time_median(&seconds, b, fit_large, &text, err));
         add_row(b, fits[i].name, "65536x128", seconds, bytes, false);
     }
     for (size_t i = 0; i < sizeof decodes / sizeof decodes[0]; i++) {
-        char text[32];
-        size_t n = 0;
-        for (; decodes[i].text[n]; n++) text[n] = decodes[i].text[n];
-        text[n] = '\0';
-        KV_TRY(fit_large(b, text, err));
+        named text = {decodes[i].text};
+        KV_TRY(fit_large(b, &text, err));
         KV_TRY(kv_allocate((void **)&b->scratch, (size_t)kv_fit_scratch_floats(b->fit, 128),
                            sizeof(float), err));
         KV_TRY(time_median(&seconds, b, decode_large, NULL, err));

@@ -197,7 +197,7 @@ static inline void vecd_store(double *p, vecd s)
 
 #if defined(__ARM_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
-enum { VEC_ROWS = 4, VEC_PANELS = 1, QUARTERS = 4, QUARTER = 4 };
+enum { VEC_ROWS = 4, VEC_PANELS = 1 };
 typedef struct {
     float32x4_t q[4];
 } vec;
