@@ -1,5 +1,6 @@
 # Each room may include only itself and the rooms named after it; the top level holds only what
 # belongs there. cmake -DROOT=... -P layering.cmake
+cmake_minimum_required(VERSION 3.25)
 set(allowed_kernels kernels)
 set(allowed_results results kernels)
 set(allowed_sim sim kernels)
