@@ -66,7 +66,7 @@ typedef struct {
     int64_t tile_tokens, tile_channels; /* KV_TILE_BLOCK */
     kv_range range;
     double range_value;    /* percentile p */
-    int64_t static_tokens; /* ranges from the first N tokens only; 0 off */
+    int64_t static_tokens; /* ranges from the first N quantized tokens only; 0 off */
     int64_t static_seeds;  /* ranges from K other seeds; 0 off */
     kv_format_id format;
     bool is_asymmetric;
@@ -95,7 +95,8 @@ typedef enum {
     KV_FIT_CALIBRATION /* every head, once per calibration seed (static_seeds of them) */
 } kv_fit_wants;
 
-/* Whether one tile spans several kv heads, so that a fit needs all heads of the layer. */
+/* Whether a fit needs all heads of the layer: one tile spans several kv heads, or scales are e4m3
+ * under the tensor's one f32 scale. */
 bool kv_quantizer_is_layer_wide(const kv_quantizer *q);
 
 /* KV_EREQUEST with a sentence where settings contradict each other or do not fit the shape. */
@@ -110,8 +111,10 @@ void kv_fit_free(kv_fit *fit);
 
 kv_fit_wants kv_fit_next(const kv_fit *fit);
 
-/* x [T][D] of kv head `head`. NaN or Inf is KV_ENUMERIC naming head, token and channel. Different
- * heads may be absorbed by different threads at once. */
+/* x [T][D] of kv head `head`. NaN or Inf is KV_ENUMERIC naming head, token and channel, and so are
+ * numbers that f16 (or bf16, a block's scale) cannot hold where they are stored so. Different heads
+ * may be absorbed by different threads at once; a head's calibration draws one after another, in
+ * the same order every time. After an error the fit can only be freed. */
 kv_status kv_fit_absorb(kv_fit *fit, int64_t head, const float *x, kv_error *err);
 kv_status kv_fit_end_pass(kv_fit *fit, kv_error *err);
 
@@ -134,8 +137,10 @@ typedef struct {
 } kv_fit_scales;
 kv_fit_scales kv_fit_scales_of(const kv_fit *fit);
 
-/* Stored bits of the fitted heads: codes, scales, zero points, means, sparse entries, 16-bit
- * windows. Sparse entries are counted while they are decoded, so call it after all tokens were. */
+/* Stored bits of the fitted heads, known once the fit is ready: codes of coded elements, one scale
+ * (and min) per tile in its storage, 32 for the f32 above e4m3 scales, 32 per kept outlier, 16 per
+ * channel mean, 16 per element outside the span. unit and static store no scale; blocks their
+ * block. */
 int64_t kv_fit_bits(const kv_fit *fit);
 
 KV_EXTERN_C_END

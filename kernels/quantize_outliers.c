@@ -110,15 +110,20 @@ void kv_fit_keep(const kv_fit *fit, int64_t head, int64_t u, int64_t count, floa
 static kv_status count_chunk(kv_fit *fit, kv_job *job, int64_t u, int64_t count, const float *z,
                              kv_error *err)
 {
-    int64_t const d = fit->shape.head_dim;
-    for (int64_t i = 0; i < count * d; i++) {
-        if (!kv_fit_is_kept(fit, job->head, u + i / d, i % d, z[i])) continue;
-        fit->kept[job->head]++;
-        if (!isfinite(kv_f16_round(z[i])))
-            return KV_FAIL(err, KV_ENUMERIC,
-                           "kv head %" PRId64 ", token %" PRId64 ", channel %" PRId64
-                           ": outlier %g does not fit into f16",
-                           job->head, fit->first + u + i / d, i % d, (double)z[i]);
+    int64_t const d = fit->shape.head_dim, step = is_by_channel(fit);
+    for (int64_t t = 0; t < count; t++) {
+        const float *const low = thresholds(fit, fit->keep_low, job->head, u + t);
+        const float *const high = thresholds(fit, fit->keep_high, job->head, u + t);
+        for (int64_t c = 0; c < d; c++) {
+            float const x = z[t * d + c];
+            if (!(x <= low[c * step] || x >= high[c * step])) continue;
+            fit->kept[job->head]++;
+            if (!isfinite(kv_f16_round(x)))
+                return KV_FAIL(err, KV_ENUMERIC,
+                               "kv head %" PRId64 ", token %" PRId64 ", channel %" PRId64
+                               ": outlier %g does not fit into f16",
+                               job->head, fit->first + u + t, c, (double)x);
+        }
     }
     return KV_OK;
 }
