@@ -1,133 +1,168 @@
-/* numpy's default_rng(seed).standard_normal: SeedSequence, PCG64, ziggurat. See random.h.
+/* numpy's default_rng(seed).standard_normal, draw by draw: see random.h.
  *
- * Facts: pool of 4 words and hash constants of SeedSequence (O'Neill's seed_seq_fe, numpy
- * bit_generator.pyx); PCG64's multiplier 0x2360ED051FC65DA44385DF649FCCF645; ziggurat radius r,
- * 52-bit mantissa from bits 9 ... 60, sign bit 8, layer bits 0 ... 7 of one word. */
+ * SeedSequence: O'Neill's seed_seq alternative (numpy/random/bit_generator.pyx). PCG64: XSL-RR
+ * 128/64 (O'Neill 2014, section 6.3; numpy/random/src/pcg64). Ziggurat: Marsaglia and Tsang 2000 as
+ * laid out by numpy's random_standard_normal (numpy/random/src/distributions): of a word, bits 0-7
+ * pick the layer, bit 8 is the sign, bits 9-60 the magnitude. */
 #include <math.h>
-#include <pthread.h>
 
 #include "kernels/random.h"
 
-__extension__ typedef unsigned __int128 wide;
+/* ---- seeds ---- */
 
-/* ---- PCG64 ---- */
+enum { POOL = 4 };
 
-static wide join(uint64_t high, uint64_t low)
+typedef struct {
+    uint32_t value, multiplier;
+} hash_state;
+
+static uint32_t hash(hash_state *h, uint32_t word)
 {
-    return (wide)high << 64 | low;
+    word ^= h->value;
+    h->value *= h->multiplier;
+    word *= h->value;
+    return word ^ word >> 16;
 }
 
-static uint64_t next_word(kv_numpy_stream *s)
+static uint32_t mix(uint32_t x, uint32_t y)
 {
-    wide const multiplier = join(0x2360ED051FC65DA4u, 0x4385DF649FCCF645u);
-    wide const state =
-        join(s->state_high, s->state_low) * multiplier + join(s->increment_high, s->increment_low);
-    s->state_high = (uint64_t)(state >> 64), s->state_low = (uint64_t)state;
-    uint64_t const mixed = s->state_high ^ s->state_low;
-    unsigned const turn = (unsigned)(s->state_high >> 58);
-    return mixed >> turn | mixed << (-turn & 63);
+    const uint32_t r = 0xca01f9ddu * x - 0x4973f715u * y;
+    return r ^ r >> 16;
 }
 
-/* [0, 1) with 53 bits. */
-static double next_unit(kv_numpy_stream *s)
+/* Entropy of any length into eight words of seed. */
+static void seed_sequence(uint32_t out[8], const uint32_t *words, size_t count)
 {
-    return (double)(next_word(s) >> 11) * 0x1p-53;
+    uint32_t pool[POOL];
+    hash_state h = {0x43b0d7e5u, 0x931e8875u};
+    for (size_t i = 0; i < POOL; i++) pool[i] = hash(&h, i < count ? words[i] : 0);
+    for (size_t from = 0; from < POOL; from++)
+        for (size_t to = 0; to < POOL; to++)
+            if (from != to) pool[to] = mix(pool[to], hash(&h, pool[from]));
+    for (size_t from = POOL; from < count; from++)
+        for (size_t to = 0; to < POOL; to++) pool[to] = mix(pool[to], hash(&h, words[from]));
+    hash_state g = {0x8b51f9ddu, 0x58f38dedu};
+    for (size_t i = 0; i < 8; i++) out[i] = hash(&g, pool[i % POOL]);
 }
 
-/* ---- SeedSequence ---- */
+/* ---- PCG64, in 64-bit halves: [0] high, [1] low ---- */
 
-static uint32_t hash_mix(uint32_t value, uint32_t *constant)
+static void add(uint64_t a[2], const uint64_t b[2])
 {
-    value ^= *constant;
-    *constant *= 0x931E8875u;
-    value *= *constant;
-    return value ^ value >> 16;
+    const uint64_t low = a[1] + b[1];
+    a[0] += b[0] + (low < b[1]);
+    a[1] = low;
 }
 
-static uint32_t mix(uint32_t a, uint32_t b)
+static uint64_t multiply_high(uint64_t a, uint64_t b)
 {
-    uint32_t const result = 0xCA01F9DDu * a - 0x4973F715u * b;
-    return result ^ result >> 16;
+    const uint64_t a0 = a & 0xffffffffu, a1 = a >> 32, b0 = b & 0xffffffffu, b1 = b >> 32;
+    const uint64_t middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (middle & 0xffffffffu);
+    return a1 * b1 + (middle >> 32) + (other >> 32);
 }
 
-void kv_numpy_seed(kv_numpy_stream *s, uint64_t seed)
+static void step(kv_numpy_stream *s)
 {
-    uint32_t const entropy[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), 0, 0};
-    uint32_t pool[4], constant = 0x43B0D7E5u;
-    for (int i = 0; i < 4; i++) pool[i] = hash_mix(entropy[i], &constant);
-    for (int from = 0; from < 4; from++)
-        for (int to = 0; to < 4; to++)
-            if (from != to) pool[to] = mix(pool[to], hash_mix(pool[from], &constant));
-    uint64_t words[4] = {0};
-    constant = 0x8B51F9DDu;
-    for (int i = 0; i < 8; i++) {
-        uint32_t value = pool[i % 4] ^ constant;
-        constant *= 0x58F38DEDu;
-        value *= constant;
-        value ^= value >> 16;
-        words[i / 2] |= (uint64_t)value << (32 * (i % 2));
-    }
-    wide const increment = join(words[2], words[3]) << 1 | 1;
-    wide const state = increment + join(words[0], words[1]); /* one step from state 0, then added */
-    s->increment_high = (uint64_t)(increment >> 64), s->increment_low = (uint64_t)increment;
-    s->state_high = (uint64_t)(state >> 64), s->state_low = (uint64_t)state;
-    next_word(s);
+    static const uint64_t multiplier[2] = {2549297995355413924u, 4865540595714422341u};
+    const uint64_t high = multiply_high(s->state[1], multiplier[1]) + s->state[0] * multiplier[1] +
+                          s->state[1] * multiplier[0];
+    s->state[1] *= multiplier[1];
+    s->state[0] = high;
+    add(s->state, s->increment);
+}
+
+uint64_t kv_numpy_word(kv_numpy_stream *stream)
+{
+    step(stream);
+    const uint64_t x = stream->state[0] ^ stream->state[1];
+    const unsigned turn = (unsigned)(stream->state[0] >> 58);
+    return x >> turn | x << (-turn & 63u);
+}
+
+void kv_numpy_stream_seed_words(kv_numpy_stream *stream, const kv_ziggurat *ziggurat,
+                                const uint32_t *words, size_t count)
+{
+    uint32_t seed[8];
+    uint64_t half[4];
+    seed_sequence(seed, words, count);
+    for (int i = 0; i < 4; i++) half[i] = seed[2 * i] | (uint64_t)seed[2 * i + 1] << 32;
+    const uint64_t start[2] = {half[0], half[1]};
+    *stream = (kv_numpy_stream){.increment = {half[2] << 1 | half[3] >> 63, half[3] << 1 | 1u},
+                                .ziggurat = ziggurat};
+    step(stream);
+    add(stream->state, start);
+    step(stream);
+}
+
+void kv_numpy_stream_seed(kv_numpy_stream *stream, const kv_ziggurat *ziggurat, uint64_t seed)
+{
+    const uint32_t words[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    kv_numpy_stream_seed_words(stream, ziggurat, words, words[1] ? 2 : 1);
 }
 
 /* ---- ziggurat ---- */
 
-static const double radius = 3.6541528853610087963519472518;
+static const long double tail_start = 3.6541528853610087963519472518L;
 
-/* Layer widths, acceptance bounds and densities: constants, computed once in long double. */
-static double width[256], density[256];
-static uint64_t bound[256];
-
-static void compute_layers(void)
+void kv_ziggurat_fill(kv_ziggurat *z)
 {
-    long double const r = 3.6541528853610087963519472518L, mantissa = 0x1p52L;
-    long double const f = expl(-0.5L * r * r);
-    long double const tail = sqrtl(acosl(-1.0L) / 2) * erfcl(r / sqrtl(2.0L));
-    long double const area = r * f + tail;
-    long double x[256];
-    x[255] = r;
-    for (int i = 254; i >= 1; i--)
-        x[i] = sqrtl(-2 * logl(area / x[i + 1] + expl(-0.5L * x[i + 1] * x[i + 1])));
-    width[0] = (double)(area / f / mantissa), density[0] = 1;
-    bound[0] = (uint64_t)(r * f / area * mantissa), bound[1] = 0;
-    for (int i = 1; i < 256; i++) {
-        width[i] = (double)(x[i] / mantissa);
-        density[i] = (double)expl(-0.5L * x[i] * x[i]);
-        if (i > 1) bound[i] = (uint64_t)(x[i - 1] / x[i] * mantissa);
+    const long double r = tail_start, scale = 0x1p52L, half_pi = 1.57079632679489661923132169164L;
+    const long double tail = sqrtl(half_pi) * erfcl(r / sqrtl(2.0L));
+    const long double area = r * expl(-0.5L * r * r) + tail; /* of every layer */
+    long double x = r;
+    for (int i = 255; i >= 1; i--) {
+        const long double f = expl(-0.5L * x * x);
+        const long double inner = i > 1 ? sqrtl(-2.0L * logl(area / x + f)) : 0.0L;
+        z->width[i] = (double)(x / scale);
+        z->density[i] = (double)f;
+        z->accept[i] = (uint64_t)(inner / x * scale);
+        x = inner;
     }
+    const long double base = area / expl(-0.5L * r * r); /* width of layer 0 as if rectangular */
+    z->width[0] = (double)(base / scale);
+    z->density[0] = 1.0;
+    z->accept[0] = (uint64_t)(r / base * scale);
 }
 
-/* Beyond the last layer: Marsaglia's tail method. */
-static double tail_normal(kv_numpy_stream *s, int is_negative)
+static double uniform(kv_numpy_stream *s)
+{
+    return (double)(kv_numpy_word(s) >> 11) * 0x1p-53;
+}
+
+/* Beyond r: Marsaglia's method, x = -ln(u) / r accepted where -2 ln(v) > x^2. */
+static double tail(kv_numpy_stream *s)
 {
     for (;;) {
-        double const x = -(1.0 / radius) * log1p(-next_unit(s)), y = -log1p(-next_unit(s));
-        if (y + y > x * x) return is_negative ? -(radius + x) : radius + x;
+        const double x = -(1.0 / (double)tail_start) * log1p(-uniform(s));
+        const double y = -log1p(-uniform(s));
+        if (y + y > x * x) return (double)tail_start + x;
     }
 }
 
-static double next_normal(kv_numpy_stream *s)
+static double normal(kv_numpy_stream *s)
 {
+    const kv_ziggurat *const z = s->ziggurat;
     for (;;) {
-        uint64_t const word = next_word(s), magnitude = word >> 9 & 0x000FFFFFFFFFFFFFu;
-        int const layer = (int)(word & 0xFF);
-        double const x = (double)magnitude * width[layer], value = word & 0x100 ? -x : x;
-        if (magnitude < bound[layer]) return value;
-        if (layer == 0) return tail_normal(s, (int)(magnitude >> 8 & 1));
-        double const height = (density[layer - 1] - density[layer]) * next_unit(s) + density[layer];
-        if (height < exp(-0.5 * x * x)) return value;
+        const uint64_t word = kv_numpy_word(s), magnitude = word >> 9 & 0xfffffffffffffu;
+        const unsigned layer = word & 0xffu;
+        const double x = (double)magnitude * z->width[layer];
+        const double signed_x = word >> 8 & 1u ? -x : x;
+        if (magnitude < z->accept[layer]) return signed_x;
+        if (layer == 0) { /* numpy takes the tail's sign from bit 8 of the magnitude */
+            const double t = tail(s);
+            return magnitude >> 8 & 1u ? -t : t;
+        }
+        const double above = z->density[layer - 1], below = z->density[layer];
+        if ((above - below) * uniform(s) + below < exp(-0.5 * x * x)) return signed_x;
     }
 }
 
-void kv_numpy_normals(kv_numpy_stream *stream, double *out, int64_t count)
+void kv_numpy_normals(kv_numpy_stream *stream, double *out, size_t count)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, compute_layers);
     kv_numpy_stream s = *stream;
-    for (int64_t i = 0; i < count; i++) out[i] = next_normal(&s);
+    for (size_t i = 0; i < count; i++) {
+        const double x = normal(&s);
+        if (out) out[i] = x;
+    }
     *stream = s;
 }

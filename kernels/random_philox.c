@@ -1,28 +1,51 @@
-/* Philox streams: see random.h. */
-#include "kernels/philox.h"
+/* Element-addressable random numbers: see random.h. Element e is lane e % 4 of block e / 4. */
+#include "kernels/random_philox.h"
+
 #include "kernels/random.h"
 
-void kv_philox_normals(float *out, uint64_t seed, uint64_t stream, uint64_t first, int64_t count)
+uint64_t kv_stream_id(uint64_t layer, uint64_t head, uint64_t tensor, uint64_t calibration)
 {
-    uint64_t const end = first + (uint64_t)count;
-    for (uint64_t tuple = first / 4; tuple * 4 < end; tuple++) {
-        uint32_t words[4];
-        float normals[4];
-        kv_philox(words, seed, stream, tuple);
-        kv_philox_pair(normals, words[0], words[1]);
-        kv_philox_pair(normals + 2, words[2], words[3]);
-        for (uint64_t e = tuple * 4; e < tuple * 4 + 4; e++)
-            if (e >= first && e < end) out[e - first] = normals[e % 4];
+    return (tensor & 0xffu) | (head & 0xffffu) << 8 | (layer & 0xffffu) << 24 |
+           (calibration & 0xffffffu) << 40;
+}
+
+void kv_philox_words(uint32_t *out, uint64_t seed, uint64_t stream, uint64_t first, size_t count)
+{
+    uint32_t word[4] = {0};
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t e = first + i;
+        if (i == 0 || e % 4 == 0) kv_philox(word, seed, e / 4, stream);
+        out[i] = word[e % 4];
     }
 }
 
-void kv_philox_uniforms(float *out, uint64_t seed, uint64_t stream, uint64_t first, int64_t count)
+void kv_philox_uniforms(double *out, uint64_t seed, uint64_t stream, uint64_t first, size_t count)
 {
-    uint64_t const end = first + (uint64_t)count;
-    for (uint64_t tuple = first / 4; tuple * 4 < end; tuple++) {
-        uint32_t words[4];
-        kv_philox(words, seed, stream, tuple);
-        for (uint64_t e = tuple * 4; e < tuple * 4 + 4; e++)
-            if (e >= first && e < end) out[e - first] = kv_philox_unit(words[e % 4]);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t word;
+        kv_philox_words(&word, seed, stream, first + i, 1);
+        out[i] = word * 0x1p-32;
+    }
+}
+
+void kv_philox_normals(float *out, uint64_t seed, uint64_t stream, uint64_t first, size_t count)
+{
+#define KV_ROW(isa) kv_philox_fill_##isa,
+    static void (*const fill[])(float *, uint64_t, uint64_t, uint64_t,
+                                size_t) = {KV_ISA_TABLE(KV_ROW)};
+#undef KV_ROW
+    const kv_isa isa = kv_isa_best();
+    size_t done = 0;
+    while (done < count) {
+        const uint64_t e = first + done;
+        const size_t lane = (size_t)(e % 4), blocks = (count - done) / 4;
+        if (lane == 0 && blocks > 0) {
+            fill[isa](out + done, seed, stream, e / 4, blocks);
+            done += 4 * blocks;
+        } else { /* a part of a block, at either end */
+            float z[4];
+            fill[isa](z, seed, stream, e / 4, 1);
+            for (size_t l = lane; l < 4 && done < count; l++) out[done++] = z[l];
+        }
     }
 }

@@ -1,86 +1,99 @@
-/* torch.manual_seed(seed); torch.randn(n) on the CPU, float32. See random.h.
+/* torch.manual_seed and torch.randn on the CPU: see random.h.
  *
- * Facts: MT19937 seeded with the low 32 bits of the seed; at::normal_fill for n >= 16: all uniforms
- * first, each the low 24 bits of a word over 2^24, then in every chunk of 16 number j and j + 8
- * make a pair (1 - u_j the radius, u_(j+8) the angle); where n is no multiple of 16 the last 16 are
- * drawn again. n < 16: at::normal_distribution<double>, 53 bits of two words, cosine first, sine
- * kept. */
+ * MT19937: Matsumoto and Nishimura 1998. The order of draws is that of ATen's normal_fill (16
+ * numbers and more) and of at::normal_distribution<double> (fewer). */
 #include <math.h>
 
 #include "kernels/random.h"
 
-enum { N = 624, M = 397, CHUNK = 16 };
+enum { WORDS = 624, SHIFT = 397, CHUNK = 16 };
 
-void kv_torch_seed(kv_torch_stream *s, uint64_t seed)
+static const double two_pi = 6.283185307179586476925;
+
+void kv_torch_stream_seed(kv_torch_stream *stream, uint64_t seed)
 {
-    *s = (kv_torch_stream){.next = N};
-    s->words[0] = (uint32_t)seed;
-    for (uint32_t i = 1; i < N; i++)
-        s->words[i] = 1812433253u * (s->words[i - 1] ^ s->words[i - 1] >> 30) + i;
+    *stream = (kv_torch_stream){.next = WORDS};
+    stream->state[0] = (uint32_t)seed;
+    for (uint32_t i = 1; i < WORDS; i++) {
+        const uint32_t last = stream->state[i - 1];
+        stream->state[i] = 1812433253u * (last ^ last >> 30) + i;
+    }
 }
 
 static void refill(kv_torch_stream *s)
 {
-    uint32_t *const w = s->words;
-    for (int i = 0; i < N; i++) {
-        uint32_t const y = (w[i] & 0x80000000u) | (w[(i + 1) % N] & 0x7FFFFFFFu);
-        w[i] = w[(i + M) % N] ^ y >> 1 ^ (y & 1 ? 0x9908B0DFu : 0);
+    for (int i = 0; i < WORDS; i++) {
+        const uint32_t next = s->state[(i + 1) % WORDS], far = s->state[(i + SHIFT) % WORDS];
+        const uint32_t y = (s->state[i] & 0x80000000u) | (next & 0x7fffffffu);
+        s->state[i] = far ^ y >> 1 ^ (next & 1u ? 0x9908b0dfu : 0u);
     }
     s->next = 0;
 }
 
-uint32_t kv_torch_word(kv_torch_stream *s)
+uint32_t kv_torch_word(kv_torch_stream *stream)
 {
-    if (s->next == N) refill(s);
-    uint32_t y = s->words[s->next++];
+    if (stream->next == WORDS) refill(stream);
+    uint32_t y = stream->state[stream->next++];
     y ^= y >> 11;
-    y ^= y << 7 & 0x9D2C5680u;
-    y ^= y << 15 & 0xEFC60000u;
+    y ^= y << 7 & 0x9d2c5680u;
+    y ^= y << 15 & 0xefc60000u;
     return y ^ y >> 18;
 }
 
-static float unit24(kv_torch_stream *s)
+void kv_torch_skip(kv_torch_stream *stream, uint64_t count)
 {
-    return (float)(kv_torch_word(s) & 0xFFFFFFu) * 0x1p-24f;
+    while (count > (uint64_t)(WORDS - stream->next)) {
+        count -= (uint64_t)(WORDS - stream->next);
+        refill(stream);
+    }
+    stream->next += (int)count;
 }
 
-static double unit53(kv_torch_stream *s)
+static float uniform(kv_torch_stream *s)
 {
-    uint64_t const high = kv_torch_word(s), low = kv_torch_word(s);
-    return (double)((high << 32 | low) & 0x1FFFFFFFFFFFFFu) * 0x1p-53;
+    return (float)(kv_torch_word(s) & 0xffffffu) * 0x1p-24f;
 }
 
-static void transform_chunk(float *x)
+static double uniform_double(kv_torch_stream *s)
 {
-    float const two_pi = 6.283185307179586f;
+    const uint64_t high = kv_torch_word(s), low = kv_torch_word(s);
+    return (double)((high << 32 | low) & 0x1fffffffffffffu) * 0x1p-53;
+}
+
+static double one_normal(kv_torch_stream *s)
+{
+    if (s->has_saved) {
+        s->has_saved = false;
+        return s->saved;
+    }
+    const double u1 = uniform_double(s), u2 = uniform_double(s);
+    const double radius = sqrt(-2.0 * log1p(-u2)), theta = two_pi * u1;
+    s->saved = radius * sin(theta);
+    s->has_saved = true;
+    return radius * cos(theta);
+}
+
+static void chunk(kv_torch_stream *s, float *out)
+{
+    for (int j = 0; j < CHUNK; j++) out[j] = uniform(s);
     for (int j = 0; j < CHUNK / 2; j++) {
-        float const length = sqrtf(-2 * logf(1 - x[j])), angle = two_pi * x[j + CHUNK / 2];
-        x[j] = length * cosf(angle);
-        x[j + CHUNK / 2] = length * sinf(angle);
+        const double radius = sqrt(-2.0 * log(1.0 - out[j]));
+        const double theta = two_pi * out[j + CHUNK / 2];
+        out[j] = (float)(radius * cos(theta));
+        out[j + CHUNK / 2] = (float)(radius * sin(theta));
     }
 }
 
-static double small_normal(kv_torch_stream *s)
+void kv_torch_normals(kv_torch_stream *stream, float *out, size_t count)
 {
-    if (s->has_spare) {
-        s->has_spare = 0;
-        return s->spare;
-    }
-    double const angle = 2 * acos(-1.0) * unit53(s), length = sqrt(-2 * log1p(-unit53(s)));
-    s->spare = length * sin(angle), s->has_spare = 1;
-    return length * cos(angle);
-}
-
-void kv_torch_normals(kv_torch_stream *s, float *out, int64_t count)
-{
+    const size_t whole = count - count % CHUNK;
     if (count < CHUNK) {
-        for (int64_t i = 0; i < count; i++) out[i] = (float)small_normal(s);
+        for (size_t i = 0; i < count; i++) out[i] = (float)one_normal(stream);
         return;
     }
-    for (int64_t i = 0; i < count; i++) out[i] = unit24(s);
-    for (int64_t i = 0; i + CHUNK <= count; i += CHUNK) transform_chunk(out + i);
-    if (count % CHUNK == 0) return;
-    float *const last = out + count - CHUNK;
-    for (int j = 0; j < CHUNK; j++) last[j] = unit24(s);
-    transform_chunk(last);
+    for (size_t i = 0; i < whole; i += CHUNK) chunk(stream, out + i);
+    if (whole < count) {
+        kv_torch_skip(stream, count - whole); /* drawn with the rest, then overwritten */
+        chunk(stream, out + count - CHUNK);
+    }
 }
