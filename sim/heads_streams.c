@@ -18,7 +18,7 @@
 #include "kernels/random.h"
 #include "sim/heads_state.h"
 
-enum { SKIP = 4096, BUFFER = 1024, MAX_CALIBRATION = 4095, MAX_HEADS = 65536 };
+enum { BUFFER = 1024, MAX_CALIBRATION = 4095, MAX_HEADS = 65536 };
 
 /* One sequential stream: its states at the boundaries, the starts of heads (numpy) or of tensors
  * (torch) in stream order. states[0 ... reached] are known; one array is used, by generator. */
@@ -34,6 +34,7 @@ struct kv_streams {
     pthread_mutex_t lock;                                  /* guards what follows */
     size_t n_tracks, capacity;
     track *tracks;
+    kv_ziggurat ziggurat; /* of the numpy streams */
 };
 
 struct kv_cursor {
@@ -70,18 +71,19 @@ static void philox_next(double *z, const kv_cursor *cursor, int64_t count)
     const kv_streams *const s = cursor->streams;
     uint64_t const stream =
         philox_stream(s->layer, cursor->calibration, cursor->head, (unsigned)cursor->tensor);
-    float part[BUFFER];
+    float normals[BUFFER];
+    double uniforms[BUFFER];
     for (int64_t done = 0; done < count; done += BUFFER) {
         int64_t const n = count - done < BUFFER ? count - done : BUFFER;
         uint64_t const first = (uint64_t)(cursor->at + done);
         if (s->distribution == KV_NORMAL)
-            kv_philox_normals(part, (uint64_t)s->seed, stream, first, n);
+            kv_philox_normals(normals, (uint64_t)s->seed, stream, first, (size_t)n);
         else
-            kv_philox_uniforms(part, (uint64_t)s->seed, stream, first, n);
+            kv_philox_uniforms(uniforms, (uint64_t)s->seed, stream, first, (size_t)n);
         for (int64_t i = 0; i < n; i++)
-            z[done + i] = s->distribution == KV_NORMAL    ? (double)part[i]
-                          : s->distribution == KV_UNIFORM ? uniform((double)part[i])
-                                                          : laplace((double)part[i]);
+            z[done + i] = s->distribution == KV_NORMAL    ? (double)normals[i]
+                          : s->distribution == KV_UNIFORM ? uniform(uniforms[i])
+                                                          : laplace(uniforms[i]);
     }
 }
 
@@ -100,10 +102,8 @@ void kv_choice_uniforms(double *u, int64_t count, int64_t seed, int64_t layer, i
                         kv_choice purpose)
 {
     for (int64_t i = 0; i < count; i++) {
-        float one;
-        kv_philox_uniforms(&one, (uint64_t)seed, philox_stream(layer, 0, head, purpose),
+        kv_philox_uniforms(&u[i], (uint64_t)seed, philox_stream(layer, 0, head, purpose),
                            (uint64_t)i, 1);
-        u[i] = (double)one;
     }
 }
 
@@ -128,15 +128,9 @@ static kv_status torch_skip(kv_torch_stream *state, int64_t count, kv_error *err
 {
     float *drawn = NULL; /* one call of torch.randn must be made whole */
     kv_status const status = kv_allocate((void **)&drawn, (size_t)count, sizeof *drawn, err);
-    if (status == KV_OK) kv_torch_normals(state, drawn, count);
+    if (status == KV_OK) kv_torch_normals(state, drawn, (size_t)count);
     kv_free(drawn);
     return status;
-}
-
-static void numpy_skip(kv_numpy_stream *state, int64_t count)
-{
-    double drawn[SKIP];
-    for (; count > 0; count -= SKIP) kv_numpy_normals(state, drawn, count < SKIP ? count : SKIP);
 }
 
 /* Starts a stream and skips the layers before this one. */
@@ -148,10 +142,10 @@ static kv_status start_track(track *t, const kv_streams *s, int64_t calibration,
     t->calibration = calibration, t->reached = 0;
     if (s->generator == KV_GENERATOR_TORCH) {
         KV_TRY(kv_allocate((void **)&t->torch, n, sizeof *t->torch, err));
-        kv_torch_seed(&t->torch[0], seed);
+        kv_torch_stream_seed(&t->torch[0], seed);
     } else {
         KV_TRY(kv_allocate((void **)&t->numpy, n, sizeof *t->numpy, err));
-        kv_numpy_seed(&t->numpy[0], seed);
+        kv_numpy_stream_seed(&t->numpy[0], &s->ziggurat, seed);
     }
     for (int64_t layer = 0; layer < s->layer; layer++)
         for (int k = 0; k < KV_STREAM_COUNT; k++) {
@@ -159,7 +153,7 @@ static kv_status start_track(track *t, const kv_streams *s, int64_t calibration,
             if (t->torch)
                 KV_TRY(torch_skip(&t->torch[0], count, err));
             else
-                numpy_skip(&t->numpy[0], count);
+                kv_numpy_normals(&t->numpy[0], NULL, (size_t)count);
         }
 done:
     return status;
@@ -195,7 +189,7 @@ static kv_status reach(track **out, kv_streams *s, int64_t calibration, int64_t 
             t->torch[from + 1] = next;
         } else {
             t->numpy[from + 1] = t->numpy[from];
-            numpy_skip(&t->numpy[from + 1], step_size(s, from));
+            kv_numpy_normals(&t->numpy[from + 1], NULL, (size_t)step_size(s, from));
         }
     }
     *out = t;
@@ -222,7 +216,7 @@ static kv_status open_sequential(kv_cursor *cursor, kv_error *err)
     pthread_mutex_unlock(&s->lock);
     if (status != KV_OK || !is_torch) return status;
     KV_TRY(kv_allocate((void **)&cursor->drawn, (size_t)count, sizeof(float), err));
-    kv_torch_normals(&torch, cursor->drawn, count);
+    kv_torch_normals(&torch, cursor->drawn, (size_t)count);
 done:
     return status;
 }
@@ -260,6 +254,7 @@ kv_status kv_streams_create(kv_streams **out, const kv_heads_config *config, int
                        MAX_HEADS, INT32_MAX));
     KV_TRY(kv_allocate((void **)&s, 1, sizeof *s, err));
     pthread_mutex_init(&s->lock, NULL);
+    kv_ziggurat_fill(&s->ziggurat);
     s->generator = config->generator, s->distribution = config->distribution;
     s->layer = layer, s->seed = s->largest_seed = seed;
     for (int64_t i = 0; i < config->seeds.count; i++)
@@ -309,7 +304,7 @@ void kv_cursor_next(kv_cursor *cursor, double *z, int64_t count)
 {
     const kv_streams *const s = cursor->streams;
     if (s->generator == KV_GENERATOR_NUMPY)
-        kv_numpy_normals(&cursor->numpy, z, count);
+        kv_numpy_normals(&cursor->numpy, z, (size_t)count);
     else if (s->generator == KV_GENERATOR_PHILOX)
         philox_next(z, cursor, count);
     else
