@@ -50,7 +50,7 @@ const kv_key_spec *kv_keys_target(const kv_key_table *table, const char *path)
     return row;
 }
 
-static bool is_section(const kv_key_table *table, const char *path)
+bool kv_keys_is_section(const kv_key_table *table, const char *path)
 {
     for (size_t i = 0; i < table->count; i++)
         if (is_below(table->rows[i].path, path)) return true;
@@ -397,7 +397,7 @@ static kv_status read_entry(const reading *r, const kv_yaml_node *key, const kv_
                             const char *path, kv_error *err)
 {
     const kv_key_spec *row = kv_keys_find(r->table, path);
-    if (!row && is_section(r->table, path)) {
+    if (!row && kv_keys_is_section(r->table, path)) {
         if (value->kind == KV_YAML_MAPPING) return read_mapping(r, value, path, err);
         row = kv_keys_target(r->table, path);
         if (!row) {

@@ -74,11 +74,15 @@ const kv_key_spec *kv_keys_find(const kv_key_table *table, const char *path);
  * "rope.layout". NULL for none. */
 const kv_key_spec *kv_keys_target(const kv_key_table *table, const char *path);
 
+/* Whether keys lie below this path. */
+bool kv_keys_is_section(const kv_key_table *table, const char *path);
+
 /* Sets every row that has a default; *out must be zero or filled before. */
 kv_status kv_keys_defaults(void *out, const kv_key_table *table, kv_error *err);
 
 /* Sets the keys of a mapping; first-level names in `others` are left to the caller. given [count],
- * or NULL, receives the node of every key that was there which must start as NULL; a key that is already there is given twice. */
+ * or NULL, receives the node of every key that was there which must start as NULL; a key that is
+ * already there is given twice. */
 kv_status kv_keys_read(void *out, const kv_key_table *table, const kv_yaml_node *mapping,
                        const char *const *others, size_t n_others, const kv_yaml_node **given,
                        kv_problems *problems, kv_error *err);

@@ -1,0 +1,272 @@
+/* `schemes:`, a list of presets, shorthands and {name, key, value}, or the full matrix
+ * {keys: [...], values: [...]}; and what contradicts what at the points of the sweep. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "kernels/memory.h"
+#include "kernels/shorthand.h"
+#include "sim/config_parts.h"
+
+typedef struct {
+    char *name, *key, *value;
+} scheme_keys;
+
+static const kv_key_spec rows[] = {
+    {"name", KV_TYPE_TEXT, offsetof(scheme_keys, name), "", 0, 0, NULL, "", "as tables show it", 0,
+     0},
+    {"key", KV_TYPE_TEXT, offsetof(scheme_keys, key), NULL, 0, 0, NULL, "", "key quantizer", 0, 0},
+    {"value", KV_TYPE_TEXT, offsetof(scheme_keys, value), NULL, 0, 0, NULL, "", "value quantizer",
+     0, 0},
+};
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+static const kv_key_table scheme_table = {"schemes", rows, N_ROWS, sizeof(scheme_keys)};
+
+/* What the user must mend becomes a problem; anything else goes up. */
+static kv_status sort_out(kv_status status, const kv_error *found, const kv_yaml_node *node,
+                          kv_problems *problems, kv_error *err)
+{
+    if (status == KV_OK) return KV_OK;
+    if (status != KV_EREQUEST) return KV_FAIL(err, status, "%s", found->message);
+    kv_problem_add(problems, node, "schemes: %s", found->message);
+    return KV_OK;
+}
+
+/* Takes *scheme over, also where it is refused. */
+static kv_status add_scheme(kv_config *config, kv_scheme *scheme, const kv_yaml_node *node,
+                            kv_problems *problems, kv_error *err)
+{
+    size_t capacity = (size_t)config->n_schemes;
+    kv_status status = KV_OK;
+    for (int64_t i = 0; i < config->n_schemes; i++)
+        if (strcmp(config->schemes[i].name, scheme->name) == 0) {
+            kv_problem_add(problems, node, "schemes: \"%s\" is there twice", scheme->name);
+            goto done;
+        }
+    KV_TRY(kv_grow((void **)&config->schemes, &capacity, capacity, capacity + 1,
+                   sizeof *config->schemes, err));
+    config->schemes[config->n_schemes++] = *scheme, *scheme = (kv_scheme){0};
+done:
+    kv_scheme_free_contents(scheme);
+    return status;
+}
+
+static kv_status read_named(kv_config *config, const kv_yaml_node *node, kv_problems *problems,
+                            kv_error *err)
+{
+    kv_status status = KV_OK;
+    scheme_keys keys = {0};
+    kv_scheme scheme = {0};
+    kv_error why = {0};
+    const kv_yaml_node *given[N_ROWS] = {0};
+    size_t const before = problems->count;
+    KV_TRY(kv_keys_read(&keys, &scheme_table, node, NULL, 0, given, problems, err));
+    kv_keys_require(&scheme_table, node, given, problems);
+    if (problems->count != before) goto done;
+    bool const has_name = keys.name && *keys.name;
+    status = kv_scheme_make(&scheme, has_name ? keys.name : NULL, keys.key, keys.value, &why);
+    KV_TRY(sort_out(status, &why, node, problems, err));
+    if (scheme.name) KV_TRY(add_scheme(config, &scheme, node, problems, err));
+done:
+    kv_keys_free(&keys, &scheme_table);
+    return status;
+}
+
+static kv_status read_text(kv_config *config, const kv_yaml_node *node,
+                           const kv_config_sources *sources, kv_problems *problems, kv_error *err)
+{
+    kv_scheme scheme = {0};
+    kv_error why = {0};
+    kv_status status =
+        kv_scheme_find(&scheme, node->text, sources->data_dirs, sources->n_data_dirs, &why);
+    if (status == KV_OK) return add_scheme(config, &scheme, node, problems, err);
+    return sort_out(status, &why, node, problems, err);
+}
+
+static kv_status read_list(kv_config *config, const kv_yaml_node *list,
+                           const kv_config_sources *sources, kv_problems *problems, kv_error *err)
+{
+    kv_status status = KV_OK;
+    for (size_t i = 0; i < list->count; i++) {
+        const kv_yaml_node *const node = list->entries[i].value;
+        if (node->kind == KV_YAML_MAPPING)
+            KV_TRY(read_named(config, node, problems, err));
+        else if (node->kind == KV_YAML_SCALAR)
+            KV_TRY(read_text(config, node, sources, problems, err));
+        else
+            kv_problem_add(problems, node,
+                           "schemes: expected a preset, a shorthand or {name, key, value}");
+    }
+done:
+    return status;
+}
+
+/* ---- the matrix ---- */
+
+static const kv_yaml_node *matrix_side(const kv_yaml_node *node, const char *side,
+                                       kv_problems *problems)
+{
+    const kv_yaml_node *const list = kv_yaml_get(node, side);
+    if (list && list->kind == KV_YAML_LIST && list->count) return list;
+    kv_problem_add(problems, list ? list : node,
+                   "schemes.%s: expected a list; all pairs are {keys: [...], values: [...]}", side);
+    return NULL;
+}
+
+/* Judges each side once, so that a mistake is not reported for every pair. */
+static kv_status check_side(const kv_yaml_node *list, bool is_key, kv_problems *problems,
+                            kv_error *err)
+{
+    kv_status status = KV_OK;
+    for (size_t i = 0; i < list->count; i++) {
+        const kv_yaml_node *const node = list->entries[i].value;
+        kv_quantizer q;
+        kv_error why = {0};
+        if (node->kind != KV_YAML_SCALAR)
+            kv_problem_add(problems, node, "schemes: expected a shorthand, found %s",
+                           kv_yaml_kind_name(node));
+        else
+            KV_TRY(sort_out(kv_quantizer_parse(&q, node->text, is_key, &why), &why, node, problems,
+                            err));
+    }
+done:
+    return status;
+}
+
+static kv_status read_matrix(kv_config *config, const kv_yaml_node *node, kv_problems *problems,
+                             kv_error *err)
+{
+    kv_status status = KV_OK;
+    size_t const before = problems->count;
+    for (size_t i = 0; i < node->count; i++) {
+        const char *const name = node->entries[i].key->text;
+        if (strcmp(name, "keys") && strcmp(name, "values"))
+            kv_problem_add(problems, node->entries[i].key,
+                           "schemes.%s: unknown key; all pairs are {keys: [...], values: [...]}",
+                           name);
+    }
+    const kv_yaml_node *const keys = matrix_side(node, "keys", problems);
+    const kv_yaml_node *const values = matrix_side(node, "values", problems);
+    if (keys) KV_TRY(check_side(keys, true, problems, err));
+    if (values) KV_TRY(check_side(values, false, problems, err));
+    if (problems->count != before) goto done;
+    for (size_t k = 0; k < keys->count; k++)
+        for (size_t v = 0; v < values->count; v++) {
+            const kv_yaml_node *const value = values->entries[v].value;
+            kv_scheme scheme = {0};
+            KV_TRY(kv_scheme_make(&scheme, NULL, keys->entries[k].value->text, value->text, err));
+            KV_TRY(add_scheme(config, &scheme, value, problems, err));
+        }
+done:
+    return status;
+}
+
+kv_status kv_schemes_read(kv_config *config, const kv_yaml_node *node,
+                          const kv_config_sources *sources, kv_problems *problems, kv_error *err)
+{
+    if (node->kind == KV_YAML_MAPPING) return read_matrix(config, node, problems, err);
+    if (node->kind == KV_YAML_LIST && node->count)
+        return read_list(config, node, sources, problems, err);
+    kv_problem_add(problems, node,
+                   "schemes: expected a list of schemes or {keys: [...], values: [...]}");
+    return KV_OK;
+}
+
+/* ---- cross-checks ---- */
+
+/* "heads.tokens = 64, layer 3: " */
+static kv_status name_place(kv_text *text, const kv_config *config, const int64_t *index,
+                            int64_t layer, kv_error *err)
+{
+    kv_status status = KV_OK;
+    for (int64_t a = 0; a < config->n_axes; a++)
+        KV_TRY(kv_text_add(text, err, "%s%s = %s", a ? ", " : "", config->axes[a].path,
+                           config->axes[a].texts[index[a]]));
+    if (config->n_profile)
+        KV_TRY(kv_text_add(text, err, "%slayer %" PRId64, config->n_axes ? ", " : "", layer));
+    if (text->length) KV_TRY(kv_text_add(text, err, ": "));
+done:
+    return status;
+}
+
+static kv_status check_schemes(const kv_config *config, const kv_heads_config *h, kv_error *why)
+{
+    for (int64_t i = 0; i < config->n_schemes; i++) {
+        const kv_scheme *const s = &config->schemes[i];
+        bool const rotates = h->rope.layout != KV_ROPE_NONE;
+        kv_tensor_shape shape = {
+            .heads = h->kv_heads, .tokens = h->tokens, .head_dim = h->head_dim};
+        shape.heads = kv_quantizer_is_layer_wide(&s->value) ? h->kv_heads : 1;
+        kv_status status = kv_quantizer_check(&s->value, &shape, why);
+        if (status != KV_OK) return kv_error_prepend(why, "\"%s\", value", s->name), status;
+        shape.heads = kv_quantizer_is_layer_wide(&s->key) ? h->kv_heads : 1;
+        if (rotates && !s->key.is_pre_rope)
+            shape.rotary_dim = h->rope.rotary_dim ? h->rope.rotary_dim : h->head_dim;
+        shape.is_rope_interleaved = h->rope.layout == KV_ROPE_INTERLEAVED;
+        status = kv_quantizer_check(&s->key, &shape, why);
+        if (status != KV_OK) return kv_error_prepend(why, "\"%s\", key", s->name), status;
+    }
+    return KV_OK;
+}
+
+/* Whether the quantizers' checks would see the same shapes. */
+static bool same_shape(const kv_heads_config *a, const kv_heads_config *b)
+{
+    return a->tokens == b->tokens && a->head_dim == b->head_dim && a->kv_heads == b->kv_heads &&
+           a->rope.layout == b->rope.layout && a->rope.rotary_dim == b->rope.rotary_dim;
+}
+
+static kv_status check_layer(const kv_config *config, const int64_t *index, int64_t layer,
+                             kv_heads_config *last, const kv_yaml_node *root, kv_problems *problems,
+                             kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_heads_config heads = {0};
+    kv_error why = {0};
+    kv_text place = {0};
+    KV_TRY(kv_config_layer(&heads, config, index, layer, err));
+    const char *part = "";
+    status = kv_heads_config_check(&heads, &why);
+    if (status == KV_OK && heads.generator != KV_GENERATOR_CAPTURE && !same_shape(&heads, last)) {
+        part = "schemes: ";
+        status = check_schemes(config, &heads, &why);
+    }
+    bool const is_mixed = (heads.generator == KV_GENERATOR_CAPTURE) !=
+                          (config->heads.generator == KV_GENERATOR_CAPTURE);
+    if (status == KV_OK && is_mixed)
+        status = KV_FAIL(&why, KV_EREQUEST,
+                         "heads.generator: capture cannot be mixed with other generators");
+    *last = (kv_heads_config){.tokens = heads.tokens,
+                              .head_dim = heads.head_dim,
+                              .kv_heads = heads.kv_heads,
+                              .rope = heads.rope};
+    if (status == KV_EREQUEST) {
+        status = KV_OK;
+        KV_TRY(name_place(&place, config, index, layer, err));
+        kv_yaml_node const whole = {.file = root->file};
+        kv_problem_add(problems, &whole, "%s%s%s", place.data ? place.data : "", part, why.message);
+    } else if (status != KV_OK)
+        KV_FAIL(err, status, "%s", why.message);
+done:
+    kv_text_free(&place);
+    kv_heads_config_free_contents(&heads);
+    return status;
+}
+
+kv_status kv_config_check(const kv_config *config, const kv_yaml_node *root, kv_problems *problems,
+                          kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_heads_config last = {0};
+    bool const is_capture = config->heads.generator == KV_GENERATOR_CAPTURE;
+    int64_t const points = kv_config_points(config);
+    int64_t const layers = config->n_profile && !is_capture ? config->heads.layers : 1;
+    for (int64_t p = 0; p < points; p++)
+        for (int64_t l = 0; l < layers; l++) {
+            int64_t index[KV_CONFIG_MAX_AXES] = {0};
+            kv_config_point(config, p, index);
+            KV_TRY(check_layer(config, index, l, &last, root, problems, err));
+            if (problems->count) return KV_OK;
+        }
+done:
+    return status;
+}
