@@ -3,8 +3,9 @@
  * FINAL.run is a header {mark, n_units, values_per_unit, size of the identity, identity, SHA-256 of
  * all that} and then records of one size {unit, values, first 8 bytes of their SHA-256} in the
  * order in which units finished; numbers as the machine has them. A record that does not match its
- * checksum is a unit that is not done. One file rather than a folder of shards: a single append and
- * sync makes a unit safe, and there is nothing to merge. */
+ * checksum is a unit that is not done. One file rather than a folder of shards: a single append
+ * makes a unit safe from the death of the process, and there is nothing to merge. The disk is
+ * synced at most once a second, so that cheap units stay cheap. */
 #include "results/run.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/memory.h"
@@ -23,7 +25,7 @@
 #include "results/sha256.h"
 
 #define MARK "kvrun-1\n"
-enum { FIXED_SIZE = 32, DIGEST_SIZE = 32, CHECK_SIZE = 8 };
+enum { FIXED_SIZE = 32, DIGEST_SIZE = 32, CHECK_SIZE = 8, SYNC_INTERVAL_S = 1 };
 
 struct kv_run {
     char *path;
@@ -32,13 +34,12 @@ struct kv_run {
     int64_t n_units, values_per_unit;
     int fd;
 
-    pthread_mutex_t lock; /* guards everything below */
-    pthread_cond_t synced_more;
-    char *record;             /* one record, being read or written */
-    int64_t *place;           /* [n_units] where its record is, 0 where there is none */
-    uint8_t *is_done;         /* [n_units] its record is on the disk */
-    int64_t n_done, end;      /* end: where the next record goes */
-    uint64_t written, synced; /* how many records this process wrote, and knows to be on the disk */
+    pthread_mutex_t lock;       /* guards everything below */
+    char *record;               /* one record, being read or written */
+    int64_t *place;             /* [n_units] where its record is, 0 where there is none */
+    uint8_t *is_done;           /* [n_units] its record is written */
+    int64_t n_done, end;        /* end: where the next record goes */
+    double next_sync_s;         /* on the monotonic clock */
     int is_syncing, sync_errno; /* after a failed sync nothing is known: sync_errno stays set */
 };
 
@@ -261,7 +262,6 @@ kv_status kv_run_open(kv_run **out, const kv_run_spec *spec, kv_error *err)
     KV_TRY(kv_allocate(&memory, 1, sizeof *run, err));
     run = memory;
     pthread_mutex_init(&run->lock, NULL);
-    pthread_cond_init(&run->synced_more, NULL);
     run->fd = -1;
     run->n_units = spec->n_units, run->values_per_unit = spec->values_per_unit;
     run->record_size = sizeof(uint64_t) + (size_t)bytes + CHECK_SIZE;
@@ -317,32 +317,29 @@ static kv_status append(kv_run *run, int64_t unit, const double *values, kv_erro
     if (failure) return failed(run, "writing", failure, err);
     run->place[unit] = run->end;
     run->end += (int64_t)run->record_size;
-    run->written++;
     return KV_OK;
 }
 
-/* Waits until record `mine` is on the disk; one thread syncs for all that have written by then.
- * run->lock is held, and let go while syncing. */
-static kv_status wait_for_disk(kv_run *run, uint64_t mine, kv_error *err)
+static double seconds_now(void)
 {
-    while (run->synced < mine && !run->sync_errno) {
-        if (run->is_syncing) {
-            pthread_cond_wait(&run->synced_more, &run->lock);
-            continue;
-        }
-        uint64_t const goal = run->written;
-        run->is_syncing = 1;
-        pthread_mutex_unlock(&run->lock);
-        int const number = fdatasync(run->fd) == 0 ? 0 : errno;
-        pthread_mutex_lock(&run->lock);
-        run->is_syncing = 0;
-        if (number)
-            run->sync_errno = number;
-        else
-            run->synced = goal;
-        pthread_cond_broadcast(&run->synced_more);
-    }
-    return run->synced >= mine ? KV_OK : failed(run, "syncing", run->sync_errno, err);
+    struct timespec t = {0};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Syncs when it is time; the others go on writing meanwhile. run->lock is held, and let go while
+ * syncing. */
+static kv_status sync_sometimes(kv_run *run, kv_error *err)
+{
+    if (run->is_syncing || seconds_now() < run->next_sync_s) return KV_OK;
+    run->is_syncing = 1;
+    pthread_mutex_unlock(&run->lock);
+    int const number = fdatasync(run->fd) == 0 ? 0 : errno;
+    pthread_mutex_lock(&run->lock);
+    run->is_syncing = 0;
+    run->next_sync_s = seconds_now() + SYNC_INTERVAL_S;
+    run->sync_errno = number;
+    return number ? failed(run, "syncing", number, err) : KV_OK;
 }
 
 kv_status kv_run_put(kv_run *run, int64_t unit, const double *values, kv_error *err)
@@ -350,8 +347,8 @@ kv_status kv_run_put(kv_run *run, int64_t unit, const double *values, kv_error *
     kv_status status = KV_OK;
     pthread_mutex_lock(&run->lock);
     KV_TRY(append(run, unit, values, err));
-    KV_TRY(wait_for_disk(run, run->written, err));
     run->is_done[unit] = 1, run->n_done++;
+    KV_TRY(sync_sometimes(run, err));
 done:
     pthread_mutex_unlock(&run->lock);
     return status;
@@ -386,9 +383,11 @@ kv_status kv_run_finish(kv_run *run, kv_error *err)
 void kv_run_close(kv_run *run)
 {
     if (!run) return;
-    if (run->fd >= 0) close(run->fd); /* lets go of the lock */
+    if (run->fd >= 0) {
+        (void)fdatasync(run->fd); /* a failure was reported or loses at most the last second */
+        close(run->fd);           /* lets go of the lock */
+    }
     pthread_mutex_destroy(&run->lock);
-    pthread_cond_destroy(&run->synced_more);
     kv_free(run->path), kv_free(run->header), kv_free(run->record);
     kv_free(run->place), kv_free(run->is_done);
     kv_free(run);

@@ -37,9 +37,10 @@ kv_status kv_run_open(kv_run **out, const kv_run_spec *spec, kv_error *err);
 int kv_run_is_done(kv_run *run, int64_t unit);
 int64_t kv_run_count_done(kv_run *run);
 
-/* Keeps values [values_per_unit]. When it returns KV_OK the unit is on the disk. Thread-safe;
- * threads that come together share one sync. KV_EIO when writing failed (a full disk): the units
- * that were finished before stay good, and the call may be tried again. */
+/* Keeps values [values_per_unit]. When it returns KV_OK the unit survives the death of this
+ * process; a power failure may cost the units of the last second. Thread-safe. KV_EIO when writing
+ * failed (a full disk): the units that were finished before stay good, and the call may be tried
+ * again. */
 kv_status kv_run_put(kv_run *run, int64_t unit, const double *values, kv_error *err);
 
 /* all [n_units][values_per_unit]; NaN for units that are not done. */

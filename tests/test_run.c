@@ -83,6 +83,7 @@ static void *work(void *context)
     for (int64_t unit = w->first; unit < UNITS; unit += THREADS) {
         kv_error err = {0};
         if (kv_run_is_done(w->run, unit)) continue;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); /* the work */
         fill(values, unit);
         if (kv_run_put(w->run, unit, values, &err) != KV_OK) _exit(3);
         int32_t const number = (int32_t)unit;
