@@ -65,8 +65,10 @@ static range find_ranks(const kv_cpu_kernels *kernels, const float *x, int64_t n
             while (!is_shared && ++next < KV_MAGNITUDE_BINS && bins[next] == 0) continue;
             return (range){in.first + bin, next < KV_MAGNITUDE_BINS ? in.first + next : UNKNOWN};
         }
-        uint32_t const first = in.first + (bin << shift), last = first + ((1u << shift) - 1);
-        in = (range){first, last < in.last ? last : in.last};
+        in.first += bin << shift;
+        uint32_t width = 1u << shift; /* at least all bins, so that the next rank is seen too */
+        if (width < KV_MAGNITUDE_BINS) width = KV_MAGNITUDE_BINS;
+        in.last = largest - in.first < width ? largest : in.first + (width - 1);
     }
 }
 
