@@ -60,7 +60,7 @@ bool kv_keys_is_section(const kv_key_table *table, const char *path)
 void kv_keys_unknown(const kv_key_table *table, const char *path, const char *const *others,
                      size_t n_others, const kv_yaml_node *at, kv_problems *problems)
 {
-    const char *names[MAX_NAMES];
+    const char *names[MAX_NAMES] = {0};
     size_t count = 0;
     for (size_t i = 0; i < table->count && count < MAX_NAMES; i++)
         names[count++] = table->rows[i].path;
@@ -179,8 +179,8 @@ static kv_status set_choice(const assignment *a, void *out, kv_error *err)
         }
     const char *const closest = kv_closest_name(a->node->text, a->row->choices, count);
     kv_problem_add(
-        a->problems, a->node, SECTION_FORMAT "unknown value \"%.80s\"%s%s%s; choose one of: %s",
-        SECTION_OF(a->table), a->row->path, a->node->text, closest ? ", did you mean \"" : "",
+        a->problems, a->node, SECTION_FORMAT "unknown value \"%.80s\"%s%s%s choose one of: %s",
+        SECTION_OF(a->table), a->row->path, a->node->text, closest ? ", did you mean \"" : ";",
         closest ? closest : "", closest ? "\"?" : "", all);
     return KV_OK;
 }

@@ -43,6 +43,7 @@ static void run(const uint8_t *x, size_t size)
 {
     uint8_t *const copy = malloc(size > 0 ? size : 1);
     if (!copy) return;
+    if (size == 0) copy[0] = 0;
     memcpy(copy, x, size);
     LLVMFuzzerTestOneInput(copy, size);
     free(copy);
