@@ -43,8 +43,8 @@ static kv_status unknown_name(const char *what, const char *found, const name_li
         memcpy(all + used, list->names[i], length + 1), used += length;
     }
     const char *const closest = kv_closest_name(found, list->names, list->count);
-    return KV_FAIL(err, KV_EREQUEST, "unknown %s \"%s\"%s%s%s; %ss: %s%s", what, found,
-                   closest ? ", did you mean \"" : "", closest ? closest : "", closest ? "\"?" : "",
+    return KV_FAIL(err, KV_EREQUEST, "unknown %s \"%s\"%s%s%s %ss: %s%s", what, found,
+                   closest ? ", did you mean \"" : ";", closest ? closest : "", closest ? "\"?" : "",
                    what, all, more);
 }
 
@@ -259,7 +259,6 @@ static kv_status parse_format(kv_quantizer *q, char *text, kv_error *err)
         for (size_t i = 0; kv_format_at(i); i++) add_name(&list, kv_format_at(i)->name);
         return unknown_name("format", text, &list, "", err);
     }
-    if (is_plain(f)) q->range = KV_RANGE_UNIT;
     if (!slash) return KV_OK;
     if (!has_own_scale(f))
         return KV_FAIL(err, KV_EREQUEST, "%s %s and takes no tile, found \"%s\"", f->name,

@@ -20,8 +20,6 @@ static kv_status check_outliers(const kv_outliers *o, const char *name, const kv
                       o->count, c->head_dim);
     if (o->count && o->placement == KV_PLACEMENT_ROPE_LOW && c->rope.layout == KV_ROPE_NONE)
         return REFUSE("heads.%s.placement: rope-low needs heads.rope", name);
-    if ((o->channels.count || o->count) && o->scale == 1 && o->bias == 0)
-        return REFUSE("heads.%s: planted channels need a scale other than 1 or a bias", name);
     return KV_OK;
 }
 

@@ -301,7 +301,8 @@ kv_status kv_yaml_put(kv_yaml *file, const char *path, kv_yaml_node *value, kv_p
     kv_status status = KV_OK;
     kv_yaml_node *at = file->root;
     for (;;) {
-        const char *const dot = strchr(path, '.');
+        /* a key may itself hold dots, as those of a sweep do */
+        const char *const dot = find_entry(at, path) ? NULL : strchr(path, '.');
         kv_yaml_node *key = NULL;
         yaml_mark_t const nowhere = {0};
         KV_TRY(make_node(&key, file, KV_YAML_SCALAR, nowhere, err));
