@@ -78,7 +78,8 @@ def main():
                 differ = (found["values"] != value).sum()
                 codes = 0
                 if code is not None:  # symmetric codes are stored in two's complement
-                    width = int(q.format[3:]) if q.format.startswith("int") else 8
+                    width = int(q.format[3:]) if q.format.startswith("int") else 16
+                    width = 8 if q.format == "q8_0" else width
                     stored = np.where(code == oracle.KEPT, 0xFFFFFFFF, code & (2 ** width - 1))
                     codes = (stored != found["codes"]).sum()
                 count += 1

@@ -404,8 +404,9 @@ def quantize(x, q, pair, others=()):
     y, inverse, extra = transform(body, q, pair)
     bits += extra
     if q.format in ("f16", "bf16"):
-        value[:, first:end] = inverse(f16(y) if q.format == "f16" else bf16(y))
-        return value, None, bits + 16 * y.size
+        c = y.astype(np.float16 if q.format == "f16" else ml_dtypes.bfloat16)
+        code[:, first:end], value[:, first:end] = c.view(np.uint16), inverse(c.astype(F32))
+        return value, code, bits + 16 * y.size
     if q.format in ("q8_0", "q4_0"):
         encode, size = (q8_0, 34) if q.format == "q8_0" else (q4_0, 18)
         c, v = encode(y.reshape(G, -1, D // 32, 32))
@@ -502,7 +503,7 @@ def metrics(layer, key_hat, value_hat):
         m["out_err_median"], m["out_err_p95"] = np.median(each), np.percentile(each, 95)
         m["out_err_max"] = each.max()
         d = np.where(visible, np.abs(lh - l), 0)
-        m["logit_err_max"] = d.max()
+        m["logit_err_max"], m["largest_logit"] = d.max(), np.abs(l[visible]).max()
         m["logit_err_rms"] = math.sqrt((d ** 2).sum() / visible.sum())
         m["weight_factor"] = math.exp(min(d.max(), 700))
         # KL from logits, so that weights that underflow do not make it infinite
