@@ -31,6 +31,14 @@ KV_HD float kv_bits_float(uint32_t bits)
     return x;
 }
 
+/* The larger of two magnitudes given as bits of floats >= 0: integers, so that reductions
+ * vectorize. */
+KV_HD int32_t kv_larger_magnitude(int32_t a, float x)
+{
+    const int32_t b = (int32_t)(kv_float_bits(x) & 0x7fffffffu);
+    return b > a ? b : a;
+}
+
 /* 2^x for x <= 0, as softmax weights need it; 0 at and below -126, so never a subnormal. */
 KV_HD float kv_exp2f(float x)
 {

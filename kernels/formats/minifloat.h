@@ -31,18 +31,18 @@ KV_HD uint32_t kv_minifloat_encode(float x, kv_minifloat f)
 {
     const uint32_t bits = kv_float_bits(x), a = bits & 0x7fffffffu;
     const int cut = 23 - f.mantissa_bits;
-    const uint32_t half = (1u << (cut - 1)) - 1u + (a >> cut & 1u); /* ties go to even */
+    const uint32_t bump = (1u << (cut - 1)) - 1u + (a >> cut & 1u); /* ties go to even */
     const int32_t normal =
-        (int32_t)((a + half) >> cut) - (int32_t)((uint32_t)(127 - f.bias) << f.mantissa_bits);
+        (int32_t)((a + bump) >> cut) - (int32_t)((uint32_t)(127 - f.bias) << f.mantissa_bits);
     const float magic = kv_bits_float((uint32_t)(128 - f.bias + cut) << 23); /* 2^23 steps */
     const int32_t subnormal =
         (int32_t)(kv_float_bits(kv_bits_float(a) + magic) - kv_float_bits(magic));
     const bool is_normal = (int32_t)a >= (int32_t)((uint32_t)(128 - f.bias) << 23);
     const int32_t exact = is_normal ? normal : subnormal;
     const uint32_t magnitude = exact > (int32_t)f.maximum ? f.overflow : (uint32_t)exact;
-    const uint32_t sign = (bits >> 31) * f.sign;
-    const uint32_t code = f.has_negative_zero || magnitude != 0 ? magnitude | sign : 0u;
-    return (int32_t)a > 0x7f800000 ? f.nan : code;
+    const uint32_t has_sign = (uint32_t)f.has_negative_zero | (uint32_t)(magnitude != 0);
+    const uint32_t sign = (bits >> 31 & has_sign) * f.sign;
+    return (int32_t)a > 0x7f800000 ? f.nan : magnitude | sign;
 }
 
 KV_HD float kv_minifloat_decode(uint32_t code, kv_minifloat f)
@@ -63,8 +63,8 @@ KV_HD float kv_minifloat_round(float x, kv_minifloat f)
 {
     const uint32_t bits = kv_float_bits(x), a = bits & 0x7fffffffu;
     const int cut = 23 - f.mantissa_bits;
-    const uint32_t half = (1u << (cut - 1)) - 1u + (a >> cut & 1u);
-    const uint32_t normal = (a + half) & ~((1u << cut) - 1u);
+    const uint32_t bump = (1u << (cut - 1)) - 1u + (a >> cut & 1u);
+    const uint32_t normal = (a + bump) & ~((1u << cut) - 1u);
     const float magic = kv_bits_float((uint32_t)(128 - f.bias + cut) << 23);
     const uint32_t subnormal = kv_float_bits((kv_bits_float(a) + magic) - magic);
     const bool is_normal = (int32_t)a >= (int32_t)((uint32_t)(128 - f.bias) << 23);
@@ -73,7 +73,8 @@ KV_HD float kv_minifloat_round(float x, kv_minifloat f)
         (f.maximum << cut) + ((uint32_t)(127 - f.bias) << 23); /* as a float's bits */
     const uint32_t overflow = f.overflow == f.maximum ? maximum : 0x7f800000u;
     const uint32_t magnitude = (int32_t)exact > (int32_t)maximum ? overflow : exact;
-    const uint32_t sign = f.has_negative_zero || magnitude != 0 ? bits & 0x80000000u : 0u;
+    const uint32_t has_sign = (uint32_t)f.has_negative_zero | (uint32_t)(magnitude != 0);
+    const uint32_t sign = (bits >> 31 & has_sign) << 31;
     return kv_bits_float((int32_t)a > 0x7f800000 ? 0x7fc00000u : magnitude | sign);
 }
 

@@ -6,7 +6,8 @@
  *
  * The sign in d lets m itself map to code 0, so one side reaches 8 steps and the other clips at 7.
  * Codes come from the unrounded d. Byte j holds element j (low nibble) and j + 16 (high nibble).
- * Where 1/d would overflow (|m| < 3e-38) ggml's C is undefined; here codes are 8, value 0. */
+ * Where 1/d would overflow (|m| < 2.4e-38) ggml's C is undefined; here codes are 8, value 0. x must
+ * be finite. */
 #ifndef KVANT_KERNELS_FORMATS_Q4_0_H
 #define KVANT_KERNELS_FORMATS_Q4_0_H
 
@@ -31,13 +32,12 @@ KV_HD uint32_t kv_q4_0_code(float x, float id)
 
 KV_HD void kv_q4_0_encode_block(kv_q4_0_block *block, const float *x)
 {
-    float amax = 0.0f, m = 0.0f;
-    for (int i = 0; i < 32; i++) {
-        const float a = fabsf(x[i]);
-        m = a > amax ? x[i] : m;
-        amax = a > amax ? a : amax;
-    }
-    const float d = m / -8.0f, inverse = 1.0f / d;
+    int32_t largest = 0;
+    for (int i = 0; i < 32; i++) largest = kv_larger_magnitude(largest, x[i]);
+    const float amax = kv_bits_float((uint32_t)largest);
+    int first = 0;
+    while (first < 31 && fabsf(x[first]) != amax) first++;
+    const float m = amax > 0.0f ? x[first] : 0.0f, d = m / -8.0f, inverse = 1.0f / d;
     const float id = fabsf(inverse) <= 0x1.fffffep127f ? inverse : 0.0f;
     block->d = (uint16_t)kv_f16_encode(d);
     for (int j = 0; j < 16; j++)

@@ -5,7 +5,7 @@
  *
  * Codes come from the unrounded d. Past amax = 127 * 65504 the stored d is infinity, as in ggml.
  * Where 1/d would overflow (amax < 4e-37) ggml's C is undefined; here codes are 0, and the value,
- * f16(d) * q = 0, is the same. */
+ * f16(d) * q = 0, is the same. x must be finite. */
 #ifndef KVANT_KERNELS_FORMATS_Q8_0_H
 #define KVANT_KERNELS_FORMATS_Q8_0_H
 
@@ -23,12 +23,9 @@ static_assert(sizeof(kv_q8_0_block) * 8 == KV_Q8_0_BITS_PER_BLOCK, "q8_0 blocks 
 
 KV_HD void kv_q8_0_encode_block(kv_q8_0_block *block, const float *x)
 {
-    float amax = 0.0f;
-    for (int i = 0; i < 32; i++) {
-        const float a = fabsf(x[i]);
-        amax = a > amax ? a : amax;
-    }
-    const float d = amax / 127.0f, inverse = 1.0f / d;
+    int32_t largest = 0;
+    for (int i = 0; i < 32; i++) largest = kv_larger_magnitude(largest, x[i]);
+    const float d = kv_bits_float((uint32_t)largest) / 127.0f, inverse = 1.0f / d;
     const float id = inverse <= 0x1.fffffep127f ? inverse : 0.0f;
     block->d = (uint16_t)kv_f16_encode(d);
     for (int i = 0; i < 32; i++) {

@@ -1,0 +1,357 @@
+/* Number formats, by table: each row is checked against references written here from its formula in
+ * double, never against its own header. Integer grids and blocks compare bits; float grids are
+ * compared with a search over all their codes. */
+#include "kernels/format.h"
+
+#include <stdlib.h>
+
+#include "tests/check.h"
+
+static const uint32_t special[] = {
+    0x00000000, 0x80000000,                                     /* zeros */
+    0x00000001, 0x80000001, 0x007fffff, 0x00400000, 0x00400001, /* denormals, e8m0's smallest */
+    0x00800000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, /* smallest normal, max, Inf */
+    0x7fc00000, 0xffc00000, 0x7f800001, 0x7fffffff, 0xffffffff, /* NaN */
+};
+enum { SPECIALS = sizeof special / sizeof special[0] };
+
+static uint32_t random_word(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 32);
+}
+
+static int same(float a, float b)
+{
+    return (isnan(a) && isnan(b)) || kv_float_bits(a) == kv_float_bits(b);
+}
+
+/* ---- float grids ---- */
+
+typedef struct {
+    const char *name;
+    uint32_t (*encode)(float);
+    float (*decode)(uint32_t);
+    float (*round)(float);
+    float maximum;
+    int bits;
+} grid;
+
+/* What a format is, from its specification: fields, the largest finite number and its neighbour. */
+typedef struct {
+    const char *name;
+    int mantissa_bits, bias;
+    double maximum;
+    int is_fnuz, overflows; /* to infinity */
+    uint32_t nan;
+} specification;
+
+static const specification specifications[] = {
+    {"f16", 10, 15, 65504, 0, 1, 0x7fff}, {"bf16", 7, 127, 0x1.fep127, 0, 1, 0x7fff},
+    {"e4m3", 3, 7, 448, 0, 0, 0x7f},      {"e4m3fnuz", 3, 8, 240, 1, 0, 0x80},
+    {"e5m2", 2, 15, 57344, 0, 0, 0x7f},   {"e5m2fnuz", 2, 16, 57344, 1, 0, 0x80},
+};
+
+static const specification *specification_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof specifications / sizeof specifications[0]; i++)
+        if (strcmp(specifications[i].name, name) == 0) return &specifications[i];
+    return NULL;
+}
+
+/* The number of a code as the specification defines it. */
+static double value_of(const specification *s, int bits, uint32_t code)
+{
+    const uint32_t sign = code >> (bits - 1), rest = code & ((1u << (bits - 1)) - 1);
+    const int exponent = (int)(rest >> s->mantissa_bits);
+    const double fraction =
+        ldexp((double)(rest & ((1u << s->mantissa_bits) - 1)), -s->mantissa_bits);
+    const double v =
+        exponent ? ldexp(1 + fraction, exponent - s->bias) : ldexp(fraction, 1 - s->bias);
+    if (s->is_fnuz && sign && rest == 0) return NAN;
+    if (v > s->maximum) {
+        const int is_infinity = fraction == 0 && strcmp(s->name, "e4m3") != 0;
+        return is_infinity ? (sign ? -INFINITY : INFINITY) : NAN;
+    }
+    return sign ? -v : v;
+}
+
+/* The code of x by search: nearest, ties to the even code, beyond the range by the format's rule.
+ */
+static uint32_t search(const specification *s, int bits, float x)
+{
+    const uint32_t sign_bit = 1u << (bits - 1), negative = signbit(x) ? sign_bit : 0;
+    if (isnan(x)) return s->nan;
+    uint32_t low = 0, high = sign_bit; /* magnitudes: value(low) <= |x| < value(high) */
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+        const double v = value_of(s, bits, middle);
+        if (v <= s->maximum && v <= fabs((double)x))
+            low = middle;
+        else
+            high = middle;
+    }
+    const double below = value_of(s, bits, low);
+    const int is_last = high == sign_bit || !(value_of(s, bits, high) <= s->maximum);
+    /* The step after the last number has the size of the one before it. */
+    const double above =
+        is_last ? below + (below - value_of(s, bits, low - 1)) : value_of(s, bits, high);
+    const double up = above - fabs((double)x), down = fabs((double)x) - below;
+    uint32_t code = down < up || (down == up && low % 2 == 0) ? low : high;
+    if (is_last && code == high && !s->overflows) code = low;
+    if (isinf(x)) code = s->overflows ? low + 1 : low;
+    if (s->is_fnuz && code == 0) return 0;
+    return code | negative;
+}
+
+static void check_input(const grid *g, const specification *s, float x)
+{
+    const uint32_t code = g->encode(x), expected = search(s, g->bits, x);
+    CHECK(code == expected, "%s: %a: %x, nearest %x", g->name, (double)x, code, expected);
+    CHECK(same(g->round(x), g->decode(code)), "%s: %a: round %a, decode %a", g->name, (double)x,
+          (double)g->round(x), (double)g->decode(code));
+}
+
+static void check_grid(const grid *g)
+{
+    const specification *const s = specification_of(g->name);
+    CHECK(s != NULL, "%s has no specification in this test", g->name);
+    if (!s) return;
+    CHECK((double)g->maximum == s->maximum, "%s: maximum %a", g->name, (double)g->maximum);
+    const uint32_t codes = 1u << g->bits, half = codes / 2;
+    for (uint32_t code = 0; code < codes; code++) {
+        const float v = g->decode(code);
+        CHECK(same(v, (float)value_of(s, g->bits, code)), "%s: code %x is %a", g->name, code,
+              (double)v);
+        if (isnan(v)) continue;
+        const int is_saturated = isinf(v) && !s->overflows;
+        CHECK(is_saturated || g->encode(v) == code, "%s: code %x comes back as %x", g->name, code,
+              g->encode(v));
+        CHECK(is_saturated || same(g->round(v), v), "%s: code %x is moved by round", g->name, code);
+        /* The tie above it, and the floats on both sides of the tie. */
+        const float next = code + 1 == half || code + 1 == codes ? v : g->decode(code + 1);
+        const float tie = v + (next - v) / 2;
+        check_input(g, s, v);
+        check_input(g, s, tie);
+        check_input(g, s, nextafterf(tie, INFINITY));
+        check_input(g, s, nextafterf(tie, -INFINITY));
+    }
+    for (size_t i = 0; i < SPECIALS; i++) check_input(g, s, kv_bits_float(special[i]));
+    for (uint64_t b = 0; b < UINT64_C(1) << 32; b += 10007)
+        check_input(g, s, kv_bits_float((uint32_t)b));
+    /* Monotone over the ordered floats. */
+    float last = g->round(-INFINITY);
+    for (int64_t b = -0x7f800000; b <= 0x7f800000; b += 4099) {
+        const float x = kv_bits_float(b < 0 ? 0x80000000u | (uint32_t)-b : (uint32_t)b);
+        const float y = g->round(x);
+        CHECK(y >= last, "%s: not monotone at %a", g->name, (double)x);
+        last = y;
+    }
+}
+
+/* ---- integer grids ---- */
+
+static int32_t clamp(double q, int32_t low, int32_t high)
+{
+    return q < low ? low : q > high ? high : (int32_t)q;
+}
+
+static void check_integer(const kv_format *f)
+{
+    const int b = f->bits;
+    const int32_t qmax = (1 << (b - 1)) - 1, levels = (1 << b) - 1;
+    CHECK(f->maximum == (float)qmax && kv_int_qmax(b) == (float)qmax, "%s", f->name);
+    CHECK(kv_int_levels(b) == (float)levels, "%s", f->name);
+    for (int32_t q = -qmax; q <= qmax; q++) {
+        const uint32_t code = kv_int_code((float)q, b);
+        CHECK(code < 1u << b && kv_int_code_level(code, b) == (float)q, "%s: %d", f->name, q);
+    }
+    uint64_t state = 7;
+    for (int trial = 0; trial < 200000; trial++) {
+        /* Ranges over many magnitudes; elements inside and, as a static scale sees them, outside.
+         */
+        const float amax = ldexpf(1 + (float)random_word(&state) * 0x1p-32f,
+                                  (int)(random_word(&state) % 200) - 100);
+        const float x = amax * ((float)random_word(&state) * 0x1p-31f - 1.0f) * 1.5f;
+        const float s = amax / (float)qmax, inverse = 1.0f / s;
+        const float t = x * inverse;
+        const int32_t q = clamp(nearbyint((double)t), -qmax, qmax);
+        CHECK(kv_int_scale(amax, kv_int_qmax(b)) == s && kv_int_inverse(s) == inverse, "%s",
+              f->name);
+        CHECK(kv_int_level(x, inverse, (float)qmax) == (float)q, "%s: %a", f->name, (double)x);
+        CHECK(same(kv_int_round(x, inverse, s, (float)qmax), (float)q * s), "%s: %a", f->name,
+              (double)x);
+        const float minimum = -amax * 0.75f, step = (amax - minimum) / (float)levels;
+        const float from = (x - minimum) * (1.0f / step);
+        const int32_t u = clamp(nearbyint((double)from), 0, levels);
+        CHECK(same(kv_int_round_from(x, minimum, kv_int_inverse(step), step, (float)levels),
+                   fmaf((float)u, step, minimum)),
+              "%s: %a with zero", f->name, (double)x);
+    }
+    /* Ties go to even, a range of zero is exact, nothing makes -0 or NaN of finite numbers. */
+    for (int32_t q = 0; q < qmax; q++)
+        CHECK(kv_int_level((float)q + 0.5f, 1, (float)qmax) == (float)(q + q % 2), "%s: tie",
+              f->name);
+    CHECK(same(kv_int_round(-0.25f, 1, 1, (float)qmax), 0.0f), "%s: zero has a sign", f->name);
+    CHECK(kv_int_round(0, kv_int_inverse(0), 0, (float)qmax) == 0, "%s: zero range", f->name);
+    CHECK(kv_int_round_from(3, 3, kv_int_inverse(0), 0, (float)levels) == 3, "%s: constant",
+          f->name);
+    const float tiny = kv_bits_float(1), small = kv_int_inverse(tiny);
+    CHECK(isfinite(small) && !isnan(kv_int_round(0, small, tiny, (float)qmax)), "%s: tiny",
+          f->name);
+}
+
+/* ---- blocks ---- */
+
+/* Both references return d as stored, and the codes. */
+static float q8_0_reference(int32_t q[32], const float *x)
+{
+    float amax = 0;
+    for (int i = 0; i < 32; i++) amax = fmaxf(amax, fabsf(x[i]));
+    const float d = amax / 127;
+    for (int i = 0; i < 32; i++) q[i] = d > 0x1p-128f ? (int32_t)roundf(x[i] * (1 / d)) : 0;
+    return (float)value_of(specification_of("f16"), 16, search(specification_of("f16"), 16, d));
+}
+
+static float q4_0_reference(int32_t q[32], const float *x)
+{
+    float m = 0; /* +0 for a block of zeros of either sign */
+    for (int i = 0; i < 32; i++)
+        if (fabsf(x[i]) > fabsf(m)) m = x[i];
+    const float d = m / -8;
+    for (int i = 0; i < 32; i++) {
+        const float t = fabsf(d) > 0x1p-128f ? x[i] * (1 / d) : 0;
+        const int32_t level = (int32_t)truncf(t + 8.5f);
+        q[i] = level > 15 ? 15 : level;
+    }
+    return (float)value_of(specification_of("f16"), 16, search(specification_of("f16"), 16, d));
+}
+
+typedef struct {
+    const char *name;
+    float (*reference)(int32_t q[32], const float *x);
+    int32_t offset, mask; /* value = (q - offset) d, code = q & mask */
+    void (*run)(float *y, uint32_t *codes, float *d, const float *x);
+} block_case;
+
+static void run_q8_0(float *y, uint32_t *codes, float *d, const float *x)
+{
+    kv_q8_0_block b;
+    kv_q8_0_encode_block(&b, x);
+    kv_q8_0_decode_block(y, &b);
+    kv_q8_0_block_codes(codes, &b);
+    *d = kv_f16_decode(b.d);
+}
+
+static void run_q4_0(float *y, uint32_t *codes, float *d, const float *x)
+{
+    kv_q4_0_block b;
+    kv_q4_0_encode_block(&b, x);
+    kv_q4_0_decode_block(y, &b);
+    kv_q4_0_block_codes(codes, &b);
+    *d = kv_f16_decode(b.d);
+    for (int j = 0; j < 16; j++)
+        CHECK(b.q[j] == (codes[j] | codes[j + 16] << 4), "q4_0: byte %d holds others", j);
+}
+
+static const block_case block_cases[] = {
+    {"q8_0", q8_0_reference, 0, 255, run_q8_0},
+    {"q4_0", q4_0_reference, 8, 15, run_q4_0},
+};
+
+static void check_one_block(const block_case *c, const float *x)
+{
+    float y[32], d;
+    uint32_t codes[32];
+    int32_t q[32];
+    const float expected = c->reference(q, x);
+    c->run(y, codes, &d, x);
+    CHECK(same(d, expected), "%s: d %a, not %a", c->name, (double)d, (double)expected);
+    for (int i = 0; i < 32; i++) {
+        CHECK(codes[i] == (uint32_t)(q[i] & c->mask), "%s: %a: code %x, not %x", c->name,
+              (double)x[i], codes[i], (unsigned)q[i]);
+        CHECK(same(y[i], (float)(q[i] - c->offset) * d), "%s: %a", c->name, (double)y[i]);
+    }
+}
+
+static void check_blocks(const kv_format *f)
+{
+    const block_case *c = NULL;
+    for (size_t i = 0; i < sizeof block_cases / sizeof block_cases[0]; i++)
+        if (strcmp(block_cases[i].name, f->name) == 0) c = &block_cases[i];
+    CHECK(c != NULL, "%s has no reference in this test", f->name);
+    if (!c) return;
+    float x[32];
+    uint64_t state = 11;
+    for (int trial = 0; trial < 100000; trial++) {
+        const int exponent = (int)(random_word(&state) % 60) - 45;
+        for (int i = 0; i < 32; i++)
+            x[i] = ldexpf((float)random_word(&state) * 0x1p-31f - 1.0f, exponent);
+        check_one_block(c, x);
+        /* Integers under d = +-1: every half is a tie. */
+        for (int i = 0; i < 32; i++)
+            x[i] = (float)((int32_t)(random_word(&state) % 509) - 254) * 0.5f;
+        x[random_word(&state) % 32] = trial % 2 ? 127.0f : -127.0f;
+        check_one_block(c, x);
+        for (int i = 0; i < 32; i++)
+            x[i] = (float)((int32_t)(random_word(&state) % 31) - 15) * 0.5f;
+        x[random_word(&state) % 32] = trial % 2 ? 8.0f : -8.0f;
+        check_one_block(c, x);
+    }
+    for (int i = 0; i < 32; i++) x[i] = 0; /* all zero, both signs */
+    check_one_block(c, x);
+    for (int i = 0; i < 32; i++) x[i] = -0.0f;
+    check_one_block(c, x);
+    for (int i = 0; i < 32; i++) x[i] = kv_bits_float((uint32_t)i); /* denormals */
+    check_one_block(c, x);
+    for (int i = 0; i < 32; i++) x[i] = i % 2 ? 1e30f : -1e30f; /* d overflows f16 */
+    check_one_block(c, x);
+}
+
+/* ---- scales as powers of two ---- */
+
+static void check_e8m0(void)
+{
+    for (int code = 0; code < 255; code++) {
+        const float v = ldexpf(1, code - 127);
+        CHECK(kv_e8m0_decode((uint32_t)code) == v, "e8m0 code %d", code);
+        CHECK(kv_e8m0_encode(v) == (uint32_t)code, "e8m0 code %d", code);
+        if (code < 254)
+            CHECK(kv_e8m0_encode(nextafterf(v, INFINITY)) == (uint32_t)code + 1, "above %d", code);
+    }
+    CHECK(kv_e8m0_encode(0) == 0 && kv_e8m0_encode(INFINITY) == 254, "e8m0's ends");
+    CHECK(kv_e8m0_encode(0x1.8p127f) == 254, "e8m0 saturates");
+    CHECK(kv_e8m0_encode(NAN) == 255 && isnan(kv_e8m0_decode(255)), "e8m0's NaN");
+}
+
+/* ---- the table ---- */
+
+static void check_exact(const kv_format *f, float (*round)(float))
+{
+    for (size_t i = 0; i < SPECIALS; i++)
+        CHECK(same(round(kv_bits_float(special[i])), kv_bits_float(special[i])), "%s", f->name);
+}
+
+#define CHECK_EXACT(stem, STEM)   check_exact(f, kv_##stem##_round)
+#define CHECK_INTEGER(stem, STEM) check_integer(f)
+#define CHECK_FLOAT(stem, STEM)                                                                    \
+    check_grid(&(grid){f->name, kv_##stem##_encode, kv_##stem##_decode, kv_##stem##_round,         \
+                       KV_##STEM##_MAXIMUM, f->bits})
+#define CHECK_BLOCK(stem, STEM) check_blocks(f)
+
+int main(void)
+{
+    const kv_format *f;
+#define KV_ROW(name, NAME, KIND, width, text)                                                      \
+    f = kv_format_at(KV_FORMAT_##NAME);                                                            \
+    CHECK(f &&f == kv_format_find(#name) && f->kind == KV_KIND_##KIND && f->bits == width, #name); \
+    CHECK(f->block_bits == (f->kind == KV_KIND_BLOCK ? width * 32 + 16 : width), #name);           \
+    CHECK(f->block_elements == (f->kind == KV_KIND_BLOCK ? 32 : 1), #name);                        \
+    CHECK(strlen(f->about) > 10, #name);                                                           \
+    CHECK_##KIND(name, NAME);
+    KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
+    check_e8m0();
+    CHECK(!kv_format_at(KV_FORMAT_COUNT) && !kv_format_find("int9"), "past the end");
+    return check_done();
+}
