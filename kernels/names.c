@@ -31,7 +31,7 @@ static size_t distance(const char *a, const char *b)
 const char *kv_closest_name(const char *text, const char *const *candidates, size_t count)
 {
     const char *closest = NULL;
-    size_t best = smaller(FARTHEST + 1, strlen(text));
+    size_t best = smaller(FARTHEST, strlen(text) / 2) + 1;
     for (size_t i = 0; i < count; i++) {
         size_t const d = distance(text, candidates[i]);
         if (d < best) best = d, closest = candidates[i];

@@ -22,7 +22,8 @@ kv_status kv_quantizer_parse(kv_quantizer *out, const char *text, bool is_key, k
 /* The canonical shorthand of a quantizer; it parses back to the same settings. Caller frees. */
 kv_status kv_quantizer_text(char **out, const kv_quantizer *q, kv_error *err);
 
-/* The candidate closest to `text` (edit distance at most 3 and less than its length), or NULL. */
+/* The candidate closest to `text` (edit distance at most 3 and at most half its length), or NULL.
+ */
 const char *kv_closest_name(const char *text, const char *const *candidates, size_t count);
 
 KV_EXTERN_C_END

@@ -63,6 +63,7 @@ static kv_status apply_set(loading *l, size_t i, kv_yaml *file, kv_error *err)
     const char *const set = l->sources->sets[i], *const equals = strchr(set, '=');
     char *path = NULL;
     kv_text name = {0};
+    kv_problems broken = {0};
     KV_TRY(kv_text_add(&name, err, "--set %s", set));
     kv_yaml_node const place = {.file = name.data};
     if (!equals) {
@@ -70,8 +71,11 @@ static kv_status apply_set(loading *l, size_t i, kv_yaml *file, kv_error *err)
         goto done;
     }
     const char *const value = equals[1] ? equals + 1 : "\"\"";
-    KV_TRY(kv_yaml_read(&l->set_files[i], value, strlen(value), name.data, &l->problems, err));
-    if (!l->set_files[i]) goto done;
+    KV_TRY(kv_yaml_read(&l->set_files[i], value, strlen(value), name.data, &broken, err));
+    if (!l->set_files[i]) {
+        kv_problem_add(&l->problems, &place, "the value is not plain YAML, as 3, [1, 2] or {a: 1}");
+        goto done;
+    }
     kv_yaml_forget_places(l->set_files[i]);
     KV_TRY(kv_duplicate_part(&path, set, (size_t)(equals - set), err));
     KV_TRY(kv_yaml_put(file, path, kv_yaml_root(l->set_files[i]), &l->problems, err));

@@ -32,13 +32,13 @@ static kv_status read_values(kv_axis *axis, const kv_key_spec *row, const kv_yam
                              kv_heads_config *scratch, kv_problems *problems, kv_error *err)
 {
     kv_status status = KV_OK;
+    kv_text text = {0};
     bool const are_numbers = row->type == KV_TYPE_INT || row->type == KV_TYPE_REAL;
     KV_TRY(kv_allocate((void **)&axis->texts, list->count, sizeof *axis->texts, err));
     if (are_numbers)
         KV_TRY(kv_allocate((void **)&axis->numbers, list->count, sizeof *axis->numbers, err));
     for (size_t i = 0; i < list->count; i++) {
         const kv_yaml_node *const node = list->entries[i].value;
-        kv_text text = {0};
         size_t const before = problems->count;
         KV_TRY(kv_keys_set(scratch, &kv_heads_table, row, node, problems, err));
         if (problems->count != before) continue;
@@ -52,6 +52,7 @@ static kv_status read_values(kv_axis *axis, const kv_key_spec *row, const kv_yam
         axis->count++;
     }
 done:
+    kv_text_free(&text);
     return status;
 }
 

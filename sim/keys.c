@@ -127,7 +127,12 @@ static kv_status set_int(const assignment *a, void *out, kv_error *err)
     int64_t value;
     if (a->row->list_offset) {
         kv_int_list *const list = (kv_int_list *)(void *)((char *)out + a->row->list_offset);
-        if (a->node->kind == KV_YAML_LIST) return set_ints(a, list, err);
+        if (a->node->kind == KV_YAML_LIST) {
+            kv_key_spec items = *a->row; /* a list holds numbers of things, from 0 */
+            items.min = 0;
+            assignment const of_items = {a->table, &items, a->node, a->problems};
+            return set_ints(&of_items, list, err);
+        }
         if (read_int(a, a->node, "an integer or a list of integers", &value)) {
             *(int64_t *)field(out, a->row) = value;
             kv_free(list->items);

@@ -274,12 +274,16 @@ done:
 
 kv_status kv_yaml_load(kv_yaml **out, const char *path, kv_problems *problems, kv_error *err)
 {
+    enum { PIECE = 1 << 14 };
     kv_status status = KV_OK;
     char *text = NULL;
+    size_t length = 0, capacity = 0;
     FILE *const stream = fopen(path, "rb");
     if (!stream) return KV_FAIL(err, KV_EIO, "%s: cannot open: %s", path, strerror(errno));
-    KV_TRY(kv_allocate((void **)&text, KV_YAML_MAX_BYTES + 1, 1, err));
-    size_t const length = fread(text, 1, KV_YAML_MAX_BYTES + 1, stream);
+    for (size_t found = 1; found && length <= KV_YAML_MAX_BYTES; length += found) {
+        KV_TRY(kv_grow((void **)&text, &capacity, length, length + PIECE, 1, err));
+        found = fread(text + length, 1, PIECE, stream);
+    }
     if (ferror(stream)) KV_TRY(KV_FAIL(err, KV_EIO, "%s: cannot read: %s", path, strerror(errno)));
     KV_TRY(kv_yaml_read(out, text, length, path, problems, err));
 done:
