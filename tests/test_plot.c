@@ -65,6 +65,7 @@ static const struct {
     {"bars", "flat", "scheme", TOKENS, 1, {"heads.tokens=4096"}},
     {"bars-groups", "flat", "scheme", 3, 0, {0}},
     {"bars-log", "wide", "scheme", 3, 0, {0}},
+    {"dashes", "flat", "seed", 3, 0, {0}},
     {"over-seeds", "flat", "seed", TOKENS, 1, {"heads.tokens=4096"}},
     {"matrix", "flat", NULL, 1, 0, {0}},
     {"matrix-log", "wide", NULL, 1, 0, {0}},

@@ -1,0 +1,40 @@
+/* A figure on its way into a gnuplot script; inside results/ only. */
+#ifndef KVANT_RESULTS_FIGURE_H
+#define KVANT_RESULTS_FIGURE_H
+
+#include <stdio.h>
+
+#include "results/frame.h"
+
+typedef struct {
+    FILE *script;
+    const kv_frame *frame;
+    const kv_array *metric;
+    int is_text;
+    int title_size;           /* of the font */
+    int x;                    /* axis, or -1 */
+    int64_t n_x;              /* extent of x, 1 where there is none */
+    int64_t n_series;         /* rows / n_x */
+    int64_t n_same;           /* series of one scheme: they share a color */
+    double smallest, largest; /* of the means */
+    int is_log, has_interval;
+    int64_t most_replicates;
+} kv_figure;
+
+/* Title and subtitle; an axis' label with its unit (`what`: xlabel, ylabel, cblabel). */
+void kv_figure_set_head(const kv_figure *figure);
+void kv_figure_set_label(const kv_figure *figure, const char *what, const char *name,
+                         const char *units);
+
+/* Lines over the x axis with bands; bars or, on a logarithmic axis, points for each scheme. */
+void kv_figure_draw_lines(const kv_figure *figure);
+void kv_figure_draw_bars(const kv_figure *figure);
+
+/* Rows of the legend under the plot; 0 where there is none. */
+int kv_figure_legend_rows(const kv_figure *figure);
+
+/* Whether the schemes are a full key x value matrix and the only axis; if so, the heat map. */
+int kv_figure_is_matrix(const kv_figure *figure);
+kv_status kv_figure_draw_matrix(const kv_figure *figure, kv_error *err);
+
+#endif
