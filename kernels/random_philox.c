@@ -21,10 +21,12 @@ void kv_philox_words(uint32_t *out, uint64_t seed, uint64_t stream, uint64_t fir
 
 void kv_philox_uniforms(double *out, uint64_t seed, uint64_t stream, uint64_t first, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t word;
-        kv_philox_words(&word, seed, stream, first + i, 1);
-        out[i] = word * 0x1p-32;
+    uint32_t words[256];
+    for (size_t done = 0; done < count;) {
+        const size_t n = count - done < 256 ? count - done : 256;
+        kv_philox_words(words, seed, stream, first + done, n);
+        for (size_t i = 0; i < n; i++) out[done + i] = words[i] * 0x1p-32;
+        done += n;
     }
 }
 
