@@ -106,7 +106,7 @@ static void expected(const assignment *a, const kv_yaml_node *node, const char *
 static bool in_range(const assignment *a, const kv_yaml_node *node, double value)
 {
     if (value >= a->row->min && value <= a->row->max) return true;
-    kv_problem_add(a->problems, node, SECTION_FORMAT "%.80s is outside %.10g to %.10g%s%s",
+    kv_problem_add(a->problems, node, SECTION_FORMAT "%.80s is outside %.16g to %.16g%s%s",
                    SECTION_OF(a->table), a->row->path, node->text, a->row->min, a->row->max,
                    *a->row->unit ? " " : "", a->row->unit);
     return false;

@@ -187,5 +187,5 @@ void kv_keys_range(char *range, size_t room, const kv_key_spec *row)
             used +=
                 (size_t)snprintf(range + used, room - used, "%s%s", i ? ", " : "", row->choices[i]);
     } else if (row->type != KV_TYPE_BOOL && row->type != KV_TYPE_TEXT && row->type != KV_TYPE_PATH)
-        snprintf(range, room, "%.10g to %.10g", row->min, row->max);
+        snprintf(range, room, "%.16g to %.16g", row->min, row->max);
 }
