@@ -44,8 +44,8 @@ static kv_status unknown_name(const char *what, const char *found, const name_li
     }
     const char *const closest = kv_closest_name(found, list->names, list->count);
     return KV_FAIL(err, KV_EREQUEST, "unknown %s \"%s\"%s%s%s %ss: %s%s", what, found,
-                   closest ? ", did you mean \"" : ";", closest ? closest : "", closest ? "\"?" : "",
-                   what, all, more);
+                   closest ? ", did you mean \"" : ";", closest ? closest : "",
+                   closest ? "\"?" : "", what, all, more);
 }
 
 /* ---- tiles ---- */
