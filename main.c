@@ -86,6 +86,8 @@ static void catch_interrupts(void)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = SIG_IGN; /* a file-size limit is a failed write, not death */
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 /* Progress of a run: units finished, and where they are kept. */
