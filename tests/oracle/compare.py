@@ -120,7 +120,7 @@ def cases(folder):
     yield "long", heads(tokens=5000, queries=2), pairs(BRIEF + ["int4/tensor:mse"])
     for position in ("post-rope", "pre-rope"):
         for kind in (np.float16, np.float32):
-            path = os.path.join(folder, f"capture-{position}-{np.dtype(kind).name}.h5")
+            path = os.path.join(folder, f"made-{position}-{np.dtype(kind).name}.h5")
             make_capture(path, position, kind)
             yield (f"capture {position} {np.dtype(kind).name}",
                    {"generator": "capture", "capture": path}, pairs(BRIEF + PRE_ROPE + WINDOWS))
