@@ -182,6 +182,29 @@ static void dry_run(const kv_sweep *sweep, const char *config_text, int threads)
     printf("# time, estimated   %.2g s with %d threads\n", cost.flops / rate, threads);
 }
 
+/* Says on stderr what a text table's cells are means over, or largest values, beside the seeds. */
+static void note_averages(const kv_record *record, const kv_table_request *request)
+{
+    bool is_said = false;
+    fflush(stdout);
+    for (int i = 0; i < record->n_dimensions && request->format == KV_TABLE_TEXT; i++) {
+        const kv_dimension *const d = &record->dimensions[i];
+        bool is_shown = d->length < 2 || (strcmp(d->name, "layer") && strcmp(d->name, "head"));
+        is_shown |= request->rows && strcmp(request->rows, d->name) == 0;
+        is_shown |= request->cols && strcmp(request->cols, d->name) == 0;
+        for (int w = 0; w < request->n_where; w++) {
+            size_t const length = strlen(d->name);
+            is_shown |= strncmp(request->where[w], d->name, length) == 0 &&
+                        request->where[w][length] == '=';
+        }
+        if (is_shown) continue;
+        fprintf(stderr, "%s %lld %ss", is_said ? " and" : "each cell is taken over",
+                (long long)d->length, d->name);
+        is_said = true;
+    }
+    if (is_said) fputs("; kvant show FILE --rows layer spreads them\n", stderr);
+}
+
 static kv_status store_sweep(const char *path, const kv_sweep *sweep, kv_run *run,
                              const kv_provenance *provenance, kv_record **record, kv_error *err)
 {
@@ -254,6 +277,7 @@ static kv_status run_sweep(const options *o, kv_error *err)
     KV_TRY(status);
     KV_TRY(store_sweep(path, sweep, run, &provenance, &record, err));
     if (!o->quiet) KV_TRY(kv_table_write(stdout, record, &(kv_table_request){0}, err));
+    if (!o->quiet) note_averages(record, &(kv_table_request){0});
     if (!o->quiet) fprintf(stderr, "written to %s\n", path);
 done:
     kv_free(text), kv_free(seeds), kv_free(generator), kv_free(path);
@@ -319,7 +343,12 @@ static kv_status run_show(const options *o, kv_error *err)
     if (o->format) KV_TRY(kv_table_find_format(&request.format, o->format, err));
     KV_TRY(read_record(&record, &is_capture, o->arguments[0], err));
     if (is_summary) KV_TRY(kv_table_write_summary(stdout, record, err));
+    if (is_summary && is_capture) {
+        printf("\n");
+        request.rows = "layer";
+    }
     if (is_capture || !is_summary) KV_TRY(kv_table_write(stdout, record, &request, err));
+    if (!is_capture && !is_summary) note_averages(record, &request);
 done:
     kv_record_free(record);
     return status;
@@ -356,6 +385,50 @@ static kv_status list_formats(kv_error *err)
     return KV_OK;
 }
 
+static void list_stages(const char *title, const kv_stage_row *(*row_at)(size_t),
+                        const char *prefix)
+{
+    printf("\n%s\n", title);
+    for (size_t i = 0; row_at(i); i++) {
+        const kv_stage_row *const row = row_at(i);
+        char name[64];
+        snprintf(name, sizeof name, "%s%s%s", prefix, row->name,
+                 row->value == KV_VALUE_REQUIRED   ? "=X"
+                 : row->value == KV_VALUE_OPTIONAL ? "[=X]"
+                                                   : "");
+        printf("  %-20s %s\n", name, row->about);
+    }
+}
+
+/* The rest of what a scheme's text may hold; the words are those of kernels/shorthand.h. */
+static kv_status list_options(kv_error *err)
+{
+    static const struct {
+        const char *name, *about;
+    } rows[] = {
+        {"zero", "asymmetric: a scale and a minimum (integer formats)"},
+        {"outliers=P", "the P % largest magnitudes stay at f16, with a 16-bit index each"},
+        {"pre-rope", "keys are quantized before RoPE"},
+        {"static=N", "ranges from the first N quantized tokens; later ones saturate"},
+        {"static=seed:K", "ranges from K other draws of the same heads"},
+        {"sinks=N", "the first N tokens stay at f16"},
+        {"window=N", "the last N tokens stay at f16"},
+        {"flush=N", "the last T mod N tokens stay at f16"},
+    };
+    (void)err;
+    printf("A scheme: format[/tile][:option[=value]]..., for example int4/32x1:zero:scale=f16\n"
+           "\ntiles: what shares a scale\n");
+    for (size_t i = 0; kv_tile_at(i); i++)
+        printf("  %-20s %s\n", kv_tile_at(i)->name, kv_tile_at(i)->about);
+    printf("\noptions\n");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        printf("  %-20s %s\n", rows[i].name, rows[i].about);
+    list_stages("options: transforms, in this order", kv_transform_at, "");
+    list_stages("options: ranges", kv_range_at, "");
+    list_stages("options: how scales are stored", kv_scale_at, "scale=");
+    return KV_OK;
+}
+
 static kv_status list_metrics(kv_error *err)
 {
     (void)err;
@@ -381,6 +454,7 @@ static kv_status list_keys(kv_error *err)
 {
     (void)err;
     kv_key_description key;
+    printf("%-32s %-14s %-12s %s\n", "key", "type", "default", "range or choices, unit");
     for (size_t i = 0; kv_config_describe_key(&key, i); i++)
         printf("%-32s %-14s %-12s %s%s%s\n%34s%s\n", key.path, key.type, key.preset, key.range,
                *key.unit ? " " : "", key.unit, "", key.help);
@@ -415,8 +489,9 @@ static const struct {
     const char *name;
     kv_status (*list)(kv_error *err);
 } lists[] = {
-    {"formats", list_formats}, {"schemes", list_schemes},   {"metrics", list_metrics},
-    {"models", list_models},   {"backends", list_backends}, {"keys", list_keys},
+    {"formats", list_formats}, {"options", list_options}, {"schemes", list_schemes},
+    {"metrics", list_metrics}, {"models", list_models},   {"backends", list_backends},
+    {"keys", list_keys},
 };
 
 static kv_status run_list(const options *o, kv_error *err)
@@ -424,7 +499,7 @@ static kv_status run_list(const options *o, kv_error *err)
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         if (strcmp(lists[i].name, o->arguments[0]) == 0) return lists[i].list(err);
     return KV_FAIL(err, KV_EREQUEST,
-                   "unknown list \"%s\"; choose one of: formats, schemes, metrics, "
+                   "unknown list \"%s\"; choose one of: formats, options, schemes, metrics, "
                    "models, backends, keys",
                    o->arguments[0]);
 }
@@ -486,7 +561,7 @@ static const command commands[] = {
      "      heads.outliers.scale: [1, 10, 100]\n"
      "    metrics: [out_err, logit_err_max, attn_kl, bits]\n\n"
      "Every key: kvant list keys. A scheme is format[/tile][:option[=value]]..., for example\n"
-     "int4/32x1:zero:scale=f16; see kvant list formats and kvant list schemes.\n",
+     "int4/32x1:zero:scale=f16; see kvant list formats, options (tiles too) and schemes.\n",
      "osbtrnq", 1, 1, run_sweep},
     {"check", "CONFIG.yaml", "validate a configuration and print the effective one",
      "Prints the configuration with every default filled in; it can be run as it is.\n", "s", 1, 1,
@@ -498,7 +573,7 @@ static const command commands[] = {
      "mwRCf", 1, 1, run_show},
     {"plot", "FILE.h5 -o FIG", "draw a metric",
      "FIG ends in .svg, .png or .pdf; - draws in the terminal.\n", "omxw", 1, 1, run_plot},
-    {"list", "WHAT", "formats, schemes, metrics, models, backends or keys",
+    {"list", "WHAT", "formats, options, schemes, metrics, models, backends or keys",
      "Printed from the tables the code uses.\n", "", 1, 1, run_list},
     {"bench", "", "measured speed of the main kernels beside the machine's peaks",
      "JSON: an array of {kernel, shape, seconds (median), rate, unit, bound, peak, fraction}.\n",
@@ -647,6 +722,11 @@ int main(int argc, char **argv)
     const command *const c =
         find_command(strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ? "help" : name);
     kv_status status = c ? KV_OK : unknown_command(name, &err);
+    for (int i = 2; c && i < argc && strcmp(argv[i], "--"); i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            o.n_arguments = 1, o.arguments = argv + 1;
+            return exit_code(run_help(&o, &err));
+        }
     if (status == KV_OK)
         status = read_options(&o, c, argc > 1 ? argc - 1 : argc, argc > 1 ? argv + 1 : argv, &err);
     if (status == KV_OK) status = c->run(&o, &err);
