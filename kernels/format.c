@@ -40,3 +40,8 @@ const kv_format *kv_format_find(const char *name)
         if (strcmp(formats[i].name, name) == 0) return &formats[i];
     return NULL;
 }
+
+bool kv_format_has_scale(const kv_format *f)
+{
+    return (f->kind == KV_KIND_INTEGER || f->kind == KV_KIND_FLOAT) && f->bits < 16;
+}

@@ -4,8 +4,7 @@
  * Three kinds:
  *  - integer grids (int2 ... int8): symmetric (codes -qmax ... qmax, qmax = 2^(b-1) - 1) or
  *    asymmetric (codes 0 ... 2^b - 1 from the tile's min);
- *  - float grids (e4m3, e5m2, f16 ...): a scaled number is rounded to the nearest representable
- * one;
+ *  - float grids (e4m3, e5m2, f16 ...): a scaled number is rounded to the nearest representable;
  *  - blocks (q8_0, q4_0): own their tile of 32 channels, their range and their scale storage.
  *
  *     const kv_format *f = kv_format_find("int8");
@@ -13,6 +12,7 @@
 #ifndef KVANT_KERNELS_FORMAT_H
 #define KVANT_KERNELS_FORMAT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +43,10 @@ typedef struct {
 /* Rows of the table; NULL past the end or for an unknown name. */
 const kv_format *kv_format_at(size_t id);
 const kv_format *kv_format_find(const char *name);
+
+/* Whether a code is relative to a scale that a range rule finds: integer grids and float grids
+ * below 16 bits. f32, f16 and bf16 need none, blocks bring their own. */
+bool kv_format_has_scale(const kv_format *format);
 
 KV_EXTERN_C_END
 

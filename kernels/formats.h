@@ -7,9 +7,9 @@
  *  FLOAT    KV_NAME_MAXIMUM, kv_NAME_encode(float) -> uint32_t (round to nearest even, saturating
  *           unless the header says otherwise), kv_NAME_decode(uint32_t) -> float,
  *           kv_NAME_round(float) -> float = decode(encode(x)), branch-free so that loops vectorize;
- *           formats/minifloat.h makes all three from a layout. Under a scale s: code = encode(x /
- * s) by true division, value = decode(code) * s, vLLM's convention (quant_utils.cuh,
- *           scaled_vec_conversion)
+ *           formats/minifloat.h makes all three from a layout. Under a scale s:
+ *           code = encode(x / s) by true division, value = decode(code) * s, vLLM's convention
+ *           (quant_utils.cuh, scaled_vec_conversion)
  *  BLOCK    KV_NAME_BITS_PER_BLOCK, struct kv_NAME_block,
  *           kv_NAME_encode_block(block *, const float [32]),
  *           kv_NAME_decode_block(float [32], const block *),

@@ -15,12 +15,6 @@ static int64_t larger_size(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* f16 and bf16 need no scale, exact formats and blocks have none of their own. */
-static bool needs_range(const kv_format *f)
-{
-    return (f->kind == KV_KIND_INTEGER || f->kind == KV_KIND_FLOAT) && f->bits < 16;
-}
-
 /* ---- the tile table ---- */
 
 static const kv_tile_row tiles[] = {
@@ -62,7 +56,7 @@ kv_tile_grid kv_tile_grid_of(int64_t heads, int64_t span, int64_t head_dim, int6
 
 bool kv_quantizer_is_layer_wide(const kv_quantizer *q)
 {
-    return needs_range(kv_format_at(q->format)) &&
+    return kv_format_has_scale(kv_format_at(q->format)) &&
            (tiles[q->tile].is_layer_wide || q->scale_storage == KV_SCALE_E4M3) &&
            q->range != KV_RANGE_UNIT;
 }
@@ -81,7 +75,7 @@ void kv_quantizer_span(const kv_quantizer *q, int64_t tokens, int64_t *first, in
 static const char *range_option(const kv_quantizer *q)
 {
     if (q->is_asymmetric) return "zero";
-    if (q->range == KV_RANGE_MSE || q->range == KV_RANGE_PERCENTILE)
+    if (q->range != KV_RANGE_EXTREMES && q->range != KV_RANGE_UNIT)
         return kv_range_at(q->range)->name;
     if (q->static_tokens || q->static_seeds) return "static";
     if (q->scale_storage != KV_SCALE_F32) return "scale";
@@ -169,7 +163,7 @@ kv_status kv_quantizer_check(const kv_quantizer *q, const kv_tensor_shape *shape
         return KV_FAIL(err, KV_EREQUEST, "a quantizer's format, tile, range or scale is unknown");
     KV_TRY(check_numbers(q, shape, err));
     const char *const option = range_option(q);
-    if (!needs_range(f) && option)
+    if (!kv_format_has_scale(f) && option)
         return KV_FAIL(err, KV_EREQUEST, "%s has no scale that %s could change", f->name, option);
     if (f->kind == KV_KIND_BLOCK) KV_TRY(check_block_format(q, shape, f, err));
     KV_TRY(check_range(q, f, err));
@@ -300,7 +294,7 @@ kv_status kv_fit_create(kv_fit **out, const kv_quantizer *q, const kv_tensor_sha
     int64_t end;
     kv_quantizer_span(q, shape->tokens, &fit->first, &end);
     fit->span = end - fit->first;
-    fit->has_range = needs_range(fit->format);
+    fit->has_range = kv_format_has_scale(fit->format);
     fit->grid = kv_tile_grid_of(tiles[q->tile].is_layer_wide ? 1 : shape->heads, fit->span,
                                 shape->head_dim, tile_tokens(q), tile_channels(q));
     fit->limit = q->is_asymmetric ? kv_int_levels(fit->format->bits) : fit->format->maximum;

@@ -32,7 +32,8 @@
 
 KV_EXTERN_C_BEGIN
 
-/* What shares one scale. Rows of the tile table in quantize.c give names and meaning. */
+/* What shares one scale. Rows of the tile table in quantize.c give names and meaning; the tiles
+ * before KV_TILE_BLOCK are known by their names alone. */
 typedef enum {
     KV_TILE_TENSOR,    /* the layer's whole tensor: all kv heads, tokens, channels */
     KV_TILE_HEAD,      /* one kv head */

@@ -6,9 +6,6 @@
 #include "kernels/quantize_fit.h"
 #include "kernels/real.h"
 
-/* From how many channels on a one-token tile is decoded as a run with one scale. */
-enum { WIDE = 8 };
-
 kv_job kv_job_of(int64_t head, float *rows, double *sums, int64_t d)
 {
     float *const row = rows + KV_CHUNK * d;
@@ -97,7 +94,7 @@ void kv_fit_decode_chunk(const kv_fit *fit, const kv_job *job, int64_t u, int64_
         memcpy(y, z, (size_t)(count * fit->shape.head_dim) * sizeof *y);
     else if (fit->format->kind == KV_KIND_BLOCK)
         decode_blocks(fit, job, u, count, y, z);
-    else if (fit->scale && fit->grid.tokens == 1 && fit->grid.channels >= WIDE)
+    else if (fit->scale && fit->grid.tokens == 1 && fit->grid.channels >= KV_WIDE)
         decode_tokens(fit, job, u, count, y, z);
     else
         decode_channels(fit, job, u, count, y, z);

@@ -15,6 +15,10 @@
 
 enum { KV_CHUNK = 64, KV_JOB_ROWS = KV_CHUNK + 6, KV_MAX_STEPS = KV_TRANSFORM_COUNT + 4 };
 
+/* From how many channels on a one-token tile is handled as a run with one scale (8 floats are
+ * an AVX2 vector); narrower ones as channels with a scale each. Speed only: values are the same. */
+enum { KV_WIDE = 8 };
+
 /* Work space of one call: KV_JOB_ROWS rows of [D]. */
 typedef struct {
     int64_t head;

@@ -12,22 +12,17 @@
 #include "kernels/memory.h"
 #include "kernels/quantize_fit.h"
 
-/* From how many channels on a one-token tile is reduced directly. */
-enum { WIDE = 8 };
-
 float kv_scale_round(float x, kv_scale_storage storage)
 {
-#define KV_ROW(name, ...) kv_##name##_round,
-    static float (*const rounders[])(float) = {KV_SCALE_TABLE(KV_ROW)};
+#define KV_ROW(name, NAME, ...) {kv_##name##_round, KV_##NAME##_MAXIMUM},
+    static const struct {
+        float (*round)(float);
+        float maximum;
+    } storages[] = {KV_SCALE_TABLE(KV_ROW)};
 #undef KV_ROW
-    static const float largest[] = {[KV_SCALE_F32] = FLT_MAX,
-                                    [KV_SCALE_F16] = KV_F16_MAXIMUM,
-                                    [KV_SCALE_BF16] = KV_BF16_MAXIMUM,
-                                    [KV_SCALE_E8M0] = 0x1p127f,
-                                    [KV_SCALE_E4M3] = KV_E4M3_MAXIMUM};
-    float const most = largest[storage];
+    float const most = storages[storage].maximum;
     float const inside = x > most ? most : x < -most ? -most : x;
-    return rounders[storage](inside);
+    return storages[storage].round(inside);
 }
 
 kv_status kv_fit_start_extremes(kv_fit *fit, kv_error *err)
@@ -94,7 +89,7 @@ void kv_fit_chunk_extremes(kv_fit *fit, kv_job *job, int64_t u, int64_t count, c
     const kv_tile_grid *const g = &fit->grid;
     float *const low = fit->low + job->head * kv_grid_tiles(g);
     float *const high = fit->high + job->head * kv_grid_tiles(g);
-    if (g->tokens == 1 && g->channels >= WIDE) {
+    if (g->tokens == 1 && g->channels >= KV_WIDE) {
         token_extremes(fit, low + u * g->columns, high + u * g->columns, count, z);
         return;
     }

@@ -50,12 +50,6 @@ static kv_status unknown_name(const char *what, const char *found, const name_li
 
 /* ---- tiles ---- */
 
-static const char *const tile_names[] = {
-    [KV_TILE_TENSOR] = "tensor", [KV_TILE_HEAD] = "head",           [KV_TILE_CHANNEL] = "channel",
-    [KV_TILE_TOKEN] = "token",   [KV_TILE_TOKEN_ALL] = "token-all",
-};
-enum { N_TILE_NAMES = sizeof tile_names / sizeof tile_names[0] };
-
 static bool parse_extent(const char *text, int64_t *extent)
 {
     if (strcmp(text, "all") == 0) return *extent = 0, true;
@@ -74,8 +68,11 @@ static void name_block(kv_quantizer *q)
 
 static kv_status parse_tile(kv_quantizer *q, const char *text, kv_error *err)
 {
-    for (size_t i = 0; i < N_TILE_NAMES; i++)
-        if (strcmp(text, tile_names[i]) == 0) return q->tile = (kv_tile)i, KV_OK;
+    name_list list = {.count = 0};
+    for (size_t i = 0; i < KV_TILE_BLOCK; i++) {
+        add_name(&list, kv_tile_at(i)->name);
+        if (strcmp(text, kv_tile_at(i)->name) == 0) return q->tile = (kv_tile)i, KV_OK;
+    }
     char tokens[LONGEST + 1];
     const char *const by = strchr(text, 'x');
     if (by) {
@@ -86,8 +83,6 @@ static kv_status parse_tile(kv_quantizer *q, const char *text, kv_error *err)
             return name_block(q), KV_OK;
         }
     }
-    name_list list = {.count = 0};
-    for (size_t i = 0; i < N_TILE_NAMES; i++) add_name(&list, tile_names[i]);
     return unknown_name("tile", text, &list, ", or TOKENSxCHANNELS like 32x1, with \"all\" allowed",
                         err);
 }
@@ -233,15 +228,10 @@ static kv_status set_range(kv_quantizer *q, size_t id, const char *value, kv_err
 
 /* ---- parsing ---- */
 
-/* Formats that only round: no tile, range or scale of their own. */
-static bool is_plain(const kv_format *f)
+/* Why a format without a scale takes neither a tile nor options of ranges. */
+static const char *own_range(const kv_format *f, const char *of_block)
 {
-    return f->kind == KV_KIND_EXACT || (f->kind == KV_KIND_FLOAT && f->bits >= 16);
-}
-
-static bool has_own_scale(const kv_format *f)
-{
-    return !is_plain(f) && f->kind != KV_KIND_BLOCK;
+    return f->kind == KV_KIND_BLOCK ? of_block : "has no scale";
 }
 
 static kv_status parse_format(kv_quantizer *q, char *text, kv_error *err)
@@ -260,9 +250,9 @@ static kv_status parse_format(kv_quantizer *q, char *text, kv_error *err)
         return unknown_name("format", text, &list, "", err);
     }
     if (!slash) return KV_OK;
-    if (!has_own_scale(f))
+    if (!kv_format_has_scale(f))
         return KV_FAIL(err, KV_EREQUEST, "%s %s and takes no tile, found \"%s\"", f->name,
-                       is_plain(f) ? "has no scale" : "owns its blocks of 32 channels", slash + 1);
+                       own_range(f, "owns its blocks of 32 channels"), slash + 1);
     return parse_tile(q, slash + 1, err);
 }
 
@@ -280,9 +270,9 @@ static kv_status given_twice(const char *name, kv_error *err)
 static kv_status needs_scale(const kv_quantizer *q, const char *option, kv_error *err)
 {
     const kv_format *const f = kv_format_at(q->format);
-    if (has_own_scale(f)) return KV_OK;
+    if (kv_format_has_scale(f)) return KV_OK;
     return KV_FAIL(err, KV_EREQUEST, "%s does not go with %s, which %s", option, f->name,
-                   is_plain(f) ? "has no scale" : "fixes its own range and scale");
+                   own_range(f, "fixes its own range and scale"));
 }
 
 static kv_status parse_option(kv_quantizer *q, char *text, given_options *given, kv_error *err)
@@ -381,7 +371,7 @@ static kv_status print_tile(kv_text *t, const kv_quantizer *q, kv_error *err)
 {
     kv_status status = KV_OK;
     KV_TRY(kv_text_add(t, err, "/"));
-    if (q->tile != KV_TILE_BLOCK) return kv_text_add(t, err, "%s", tile_names[q->tile]);
+    if (q->tile != KV_TILE_BLOCK) return kv_text_add(t, err, "%s", kv_tile_at(q->tile)->name);
     KV_TRY(print_extent(t, q->tile_tokens, err));
     KV_TRY(kv_text_add(t, err, "x"));
     KV_TRY(print_extent(t, q->tile_channels, err));
@@ -424,9 +414,9 @@ kv_status kv_quantizer_text(char **out, const kv_quantizer *q, kv_error *err)
     kv_text t = {0};
     const kv_format *const f = kv_format_at(q->format);
     KV_TRY(kv_text_add(&t, err, "%s", f->name));
-    if (has_own_scale(f)) KV_TRY(print_tile(&t, q, err));
+    if (kv_format_has_scale(f)) KV_TRY(print_tile(&t, q, err));
     if (q->is_pre_rope) KV_TRY(kv_text_add(&t, err, ":pre-rope"));
-    KV_TRY(print_stages(&t, q, has_own_scale(f), err));
+    KV_TRY(print_stages(&t, q, kv_format_has_scale(f), err));
     KV_TRY(print_count(&t, "sinks", q->sinks, err));
     KV_TRY(print_count(&t, "window", q->window, err));
     KV_TRY(print_count(&t, "flush", q->flush, err));

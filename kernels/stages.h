@@ -1,6 +1,6 @@
 /* The stages of a quantizer whose values are open lists: transforms, range rules, scale storages.
  *
- * To add a stage value: its file (transforms/NAME.h, ranges/NAME.h, formats/NAME.h) and one row
+ * To add a stage value: its file (transforms/NAME.c, ranges/NAME.c, formats/NAME.h) and one row
  * here. The shorthand parser, `kvant list`, the quantizer and the tests all walk these tables.
  *
  * Row: X(name, NAME, value, minimum, maximum, preset, about). `name` is the shorthand option;
@@ -23,8 +23,7 @@ KV_EXTERN_C_BEGIN
       "divide channel c by (max_t |x_tc|)^a, multiply back after (SmoothAttention, QServe 4.2)")   \
     X(hadamard, HADAMARD, KV_VALUE_OPTIONAL, 2, 65536, 0,                                          \
       "rotate blocks of n channels by an orthonormal Sylvester-Hadamard matrix; default "          \
-      "head_dim; "                                                                                 \
-      "n+signs puts seeded +-1 first (QuaRot 4)")
+      "head_dim; n+signs puts seeded +-1 first (QuaRot 4)")
 
 #define KV_RANGE_TABLE(X)                                                                          \
     X(extremes, EXTREMES, KV_VALUE_NONE, 0, 0, 0, "absmax, or min and max with zero: the default") \
@@ -34,6 +33,7 @@ KV_EXTERN_C_BEGIN
       "p-th percentile of |x|, with zero the (100-p)-th and p-th of x; the rest saturates")        \
     X(unit, UNIT, KV_VALUE_NONE, 0, 0, 0, "scale 1, saturating")
 
+/* Of formats/NAME.h: kv_NAME_round and KV_NAME_MAXIMUM. */
 /*    name  NAME  bits about */
 #define KV_SCALE_TABLE(X)                                                                          \
     X(f32, F32, 32, "IEEE binary32: the default")                                                  \

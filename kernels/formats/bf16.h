@@ -1,5 +1,4 @@
-/* bf16: bfloat16, the upper half of a float. Not saturating, and NaN is encoded to 0x7FFF, as
- * CUDA's
+/* bf16: bfloat16, the upper half of a float. Not saturating; NaN is encoded to 0x7FFF, as CUDA's
  * __float2bfloat16_rn does on the host. */
 #ifndef KVANT_KERNELS_FORMATS_BF16_H
 #define KVANT_KERNELS_FORMATS_BF16_H

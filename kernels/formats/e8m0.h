@@ -8,6 +8,8 @@
 
 #include "kernels/real.h"
 
+#define KV_E8M0_MAXIMUM 0x1p127f
+
 KV_HD uint32_t kv_e8m0_encode(float x)
 {
     const uint32_t a = kv_float_bits(x) & 0x7fffffffu;
