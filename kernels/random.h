@@ -1,14 +1,13 @@
 /* Random numbers: three generators, each reproducible to the draw.
  *
- *  - philox: a function of (seed, stream, element), never of call order; equal bits on every
- * backend. The default.
+ *  - philox: a function of (seed, stream, element), never of call order, with equal bits on
+ *    every backend. The default.
  *  - numpy: the stream of numpy.random.default_rng(seed).standard_normal.
  *  - torch: the stream of torch.manual_seed(seed) and torch.randn on the CPU.
  *
  *     float z[128];
- *     uint64_t stream = kv_stream_id(layer, head, tensor, calibration);
- *     kv_philox_normals(z, seed, stream, token * 128, 128);      // elements of one token, any
- * order
+ *     uint64_t stream = kv_stream_id(layer, calibration, head, tensor);
+ *     kv_philox_normals(z, seed, stream, token * 128, 128);      // one token, in any order
  *
  * Nothing here allocates, fails or has global state. Stream structs are plain values: a copy is a
  * second stream that goes on from the same place. One struct is for one thread at a time. */
@@ -25,9 +24,9 @@ KV_EXTERN_C_BEGIN
 
 /* ---- philox: element-addressable (arithmetic in philox.h) ---- */
 
-/* The 64-bit stream of one head of one tensor; each stream has 2^66 words. From the low end:
- * tensor 8 bits, head 16, layer 16, calibration 24. Larger arguments wrap. */
-uint64_t kv_stream_id(uint64_t layer, uint64_t head, uint64_t tensor, uint64_t calibration);
+/* The 64-bit stream of one head of one tensor; each stream has 2^66 words. From the top: layer 32
+ * bits, calibration 12, head 16, tensor 4; callers keep within these. */
+uint64_t kv_stream_id(uint64_t layer, uint64_t calibration, uint64_t head, uint64_t tensor);
 
 /* Elements first ... first + count - 1 of a stream: its words, its words / 2^32 in [0, 1), or N(0,
  * 1) numbers. Element e depends on nothing but (seed, stream, e); normal e is made of the words e
@@ -75,8 +74,7 @@ typedef struct {
     double saved;
 } kv_torch_stream;
 
-/* torch.manual_seed(seed): the low 32 bits are used (Matsumoto and Nishimura 1998, init_genrand).
- */
+/* torch.manual_seed(seed), its low 32 bits (Matsumoto and Nishimura 1998, init_genrand). */
 void kv_torch_stream_seed(kv_torch_stream *stream, uint64_t seed);
 
 /* The next word; drops `count` words. */

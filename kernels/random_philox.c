@@ -3,10 +3,9 @@
 
 #include "kernels/random.h"
 
-uint64_t kv_stream_id(uint64_t layer, uint64_t head, uint64_t tensor, uint64_t calibration)
+uint64_t kv_stream_id(uint64_t layer, uint64_t calibration, uint64_t head, uint64_t tensor)
 {
-    return (tensor & 0xffu) | (head & 0xffffu) << 8 | (layer & 0xffffu) << 24 |
-           (calibration & 0xffffffu) << 40;
+    return layer << 32 | calibration << 20 | head << 4 | tensor;
 }
 
 void kv_philox_words(uint32_t *out, uint64_t seed, uint64_t stream, uint64_t first, size_t count)

@@ -1,11 +1,11 @@
 /* Heads, random numbers: which numbers belong to which tensor and head, by generator.
  *
  * philox   element e of a head is a function of (seed, layer, tensor, head, calibration, e) alone
- * numpy    one stream default_rng(seed).standard_normal, layer after layer: keys [G][T][D], values
- *          [G][T][D], queries [H][Q][D]; the generator's state is kept at each head's start that
- * was reached, so a head is made again from there torch    one manual_seed(seed), then one
- * torch.randn call per layer and tensor in the same order; a head is cut out of its whole tensor,
- * which is made again for it
+ * numpy    one stream default_rng(seed).standard_normal, layer after layer: keys [G][T][D],
+ *          values [G][T][D], queries [H][Q][D]; the generator's state is kept at each head's
+ *          start that was reached, so a head is made again from there
+ * torch    one manual_seed(seed), then one torch.randn call per layer and tensor in the same
+ *          order; a head is cut out of its whole tensor, which is made again for it
  *
  * Layers before this one are skipped by drawing their numbers; they are taken to have this layer's
  * shape. Calibration k of the two sequential generators is the stream of the largest configured
@@ -47,10 +47,10 @@ struct kv_cursor {
 
 /* ---- philox ---- */
 
-/* The stream's number: layer, calibration, head, purpose from the top. */
-static uint64_t philox_stream(int64_t layer, int64_t calibration, int64_t head, unsigned purpose)
+/* The stream of a tensor (kv_stream_tensor) or of a choice (kv_choice) of one head. */
+static uint64_t stream_of(int64_t layer, int64_t calibration, int64_t head, unsigned purpose)
 {
-    return (uint64_t)layer << 32 | (uint64_t)calibration << 20 | (uint64_t)head << 4 | purpose;
+    return kv_stream_id((uint64_t)layer, (uint64_t)calibration, (uint64_t)head, purpose);
 }
 
 /* Unit variance each, from u in [0, 1): inverse distribution functions. */
@@ -70,7 +70,7 @@ static void philox_next(double *z, const kv_cursor *cursor, int64_t count)
 {
     const kv_streams *const s = cursor->streams;
     uint64_t const stream =
-        philox_stream(s->layer, cursor->calibration, cursor->head, (unsigned)cursor->tensor);
+        stream_of(s->layer, cursor->calibration, cursor->head, (unsigned)cursor->tensor);
     float normals[BUFFER];
     double uniforms[BUFFER];
     for (int64_t done = 0; done < count; done += BUFFER) {
@@ -92,8 +92,7 @@ void kv_choice_normals(double *z, int64_t count, int64_t seed, int64_t layer, in
 {
     for (int64_t i = 0; i < count; i++) {
         float one;
-        kv_philox_normals(&one, (uint64_t)seed, philox_stream(layer, 0, head, purpose), (uint64_t)i,
-                          1);
+        kv_philox_normals(&one, (uint64_t)seed, stream_of(layer, 0, head, purpose), (uint64_t)i, 1);
         z[i] = (double)one;
     }
 }
@@ -102,8 +101,8 @@ void kv_choice_uniforms(double *u, int64_t count, int64_t seed, int64_t layer, i
                         kv_choice purpose)
 {
     for (int64_t i = 0; i < count; i++) {
-        kv_philox_uniforms(&u[i], (uint64_t)seed, philox_stream(layer, 0, head, purpose),
-                           (uint64_t)i, 1);
+        kv_philox_uniforms(&u[i], (uint64_t)seed, stream_of(layer, 0, head, purpose), (uint64_t)i,
+                           1);
     }
 }
 
