@@ -1,9 +1,10 @@
 /* The only place for words that differ between compilers.
  *
  * KV_HD marks functions that compile as C17 and as CUDA (host and device): every number format is
- * written once with it. KV_PRINTF lets the compiler check message formats. Arithmetic rules that
- * come with these words: compile C with -std=c17 -ffp-contract=off and CUDA with --fmad=false; a
- * fused multiply-add is always written fmaf(). */
+ * written once with it. KV_PRINTF lets the compiler check message formats. KV_CPU_HAS(feature) asks
+ * the x86-64 processor for an instruction set by name. Arithmetic rules that come with these words:
+ * compile C with -std=c17 -ffp-contract=off and CUDA with --fmad=false; a fused multiply-add is
+ * always written fmaf(). */
 #ifndef KVANT_KERNELS_PLATFORM_H
 #define KVANT_KERNELS_PLATFORM_H
 
@@ -17,6 +18,9 @@
 #define KV_PRINTF(format_index, first_argument)                                                    \
     __attribute__((format(printf, format_index, first_argument)))
 #define KV_THREAD_LOCAL __thread
+#if defined(__x86_64__)
+#define KV_CPU_HAS(feature) (__builtin_cpu_supports(feature) != 0)
+#endif
 #else
 #define KV_PRINTF(format_index, first_argument)
 #define KV_THREAD_LOCAL _Thread_local

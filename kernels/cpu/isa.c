@@ -5,12 +5,11 @@
 
 kv_isa kv_isa_best(void)
 {
-#if defined(__x86_64__)
-    bool const has_v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                        __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-    bool const has_v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vl");
+#if defined(KV_CPU_HAS)
+    bool const has_v3 =
+        KV_CPU_HAS("avx2") && KV_CPU_HAS("fma") && KV_CPU_HAS("bmi") && KV_CPU_HAS("bmi2");
+    bool const has_v4 = KV_CPU_HAS("avx512f") && KV_CPU_HAS("avx512bw") && KV_CPU_HAS("avx512cd") &&
+                        KV_CPU_HAS("avx512dq") && KV_CPU_HAS("avx512vl");
     if (has_v3 && has_v4) return KV_ISA_v4;
     if (has_v3) return KV_ISA_v3;
 #endif
