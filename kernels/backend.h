@@ -7,7 +7,7 @@
  * How an evaluation is organised (and why it is not an online softmax): per head, for a block of
  * queries and a group of key schemes, keys are read once in token tiles that fit in cache; each
  * tile is dequantized once per key scheme and multiplied with the queries, which leaves whole
- * logits, [1 + group][Q][T]; whole rows then give the exact distribution, its quantized counterpart
+ * logits, [1 + group][T][Q]; whole rows then give the exact distribution, its quantized counterpart
  * and every row metric (total variation and top-k need whole distributions, which an online softmax
  * never has); values are read once in tiles, dequantized once per value scheme and multiplied with
  * the weights of every key scheme of the group paired with it. N_k + N_k * N_v small products,

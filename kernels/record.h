@@ -8,9 +8,10 @@
  *
  *     kv_record *r;
  *     kv_record_create(&r, &err);
- *     kv_record_add_dimension(r, &(kv_dimension_spec){.name = "seed", .length = 3, .numbers = s},
- * &err); kv_record_add_array(r, &(kv_array_spec){.name = "out_err", .units = "1", .dimensions =
- * {"seed"}, .numbers = v}, &err);
+ *     kv_dimension_spec seed = {.name = "seed", .length = 3, .numbers = s};
+ *     kv_array_spec error = {.name = "out_err", .dimensions = {"seed"}, .numbers = v};
+ *     kv_record_add_dimension(r, &seed, &err);
+ *     kv_record_add_array(r, &error, &err);
  */
 #ifndef KVANT_KERNELS_RECORD_H
 #define KVANT_KERNELS_RECORD_H

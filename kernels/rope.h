@@ -3,12 +3,13 @@
  *
  * Layout half pairs channel i with i + rotary_dim/2 (GPT-NeoX, Llama in transformers); interleaved
  * pairs 2i with 2i + 1 (GPT-J, Llama's original). Channels past rotary_dim are left alone. Angles
- * and the rotation are computed in double from the position and rounded to float once. Scalings
- * change theta_i (and, for yarn, the magnitude): linear  theta / factor (Chen et al. 2023, position
- * interpolation) ntk     base * factor^(rotary_dim / (rotary_dim - 2))    ("NTK-aware" scaling)
- *   yarn    ramp between both by wavelength, magnitude 0.1 ln(factor) + 1   (Peng et al. 2023)
- *   llama3  ramp by wavelength with low/high frequency factors              (Llama 3.1 model code)
- */
+ * and the rotation are computed in double from the position and rounded to float once.
+ *
+ * Scalings change theta_i (and, for yarn, the magnitude):
+ *   linear  theta / factor                                  (Chen et al. 2023, interpolation)
+ *   ntk     base * factor^(rotary_dim / (rotary_dim - 2))   ("NTK-aware"; Peng et al. 2023, 3.1)
+ *   yarn    ramp by wavelength, magnitude 0.1 ln(factor) + 1   (Peng et al. 2023, 3.2)
+ *   llama3  ramp by wavelength, low and high frequency factors (Llama 3.1 model code) */
 #ifndef KVANT_KERNELS_ROPE_H
 #define KVANT_KERNELS_ROPE_H
 

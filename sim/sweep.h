@@ -5,8 +5,8 @@
  * split without knowing what they mean.
  *
  *     kv_sweep_create(&sweep, &config, &err);
- *     kv_sweep_run(sweep, backend, threads, &sink, &err);     // sink.put receives each unit's
- * values kv_sweep_record(&record, sweep, all_values, &err);
+ *     kv_sweep_run(sweep, backend, threads, &sink, &err);    // sink.put receives values
+ *     kv_sweep_record(&record, sweep, all_values, &err);
  */
 #ifndef KVANT_SIM_SWEEP_H
 #define KVANT_SIM_SWEEP_H
@@ -17,8 +17,7 @@
 
 typedef struct kv_sweep kv_sweep;
 
-/* Keeps a pointer to `config`, which must outlive the sweep. Opens captures to learn their layers.
- */
+/* Keeps a pointer to `config`, which must outlive the sweep. Opens captures for their layers. */
 kv_status kv_sweep_create(kv_sweep **out, const kv_config *config, kv_error *err);
 void kv_sweep_free(kv_sweep *sweep);
 
