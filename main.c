@@ -185,7 +185,7 @@ static void dry_run(const kv_sweep *sweep, const char *config_text, int threads)
 /* Says on stderr what a text table's cells are means over, or largest values, beside the seeds. */
 static void note_averages(const kv_record *record, const kv_table_request *request)
 {
-    bool is_said = false;
+    const char *first = NULL;
     fflush(stdout);
     for (int i = 0; i < record->n_dimensions && request->format == KV_TABLE_TEXT; i++) {
         const kv_dimension *const d = &record->dimensions[i];
@@ -198,11 +198,11 @@ static void note_averages(const kv_record *record, const kv_table_request *reque
                         request->where[w][length] == '=';
         }
         if (is_shown) continue;
-        fprintf(stderr, "%s %lld %ss", is_said ? " and" : "each cell is taken over",
+        fprintf(stderr, "%s %lld %ss", first ? " and" : "each cell is taken over",
                 (long long)d->length, d->name);
-        is_said = true;
+        first = first ? first : d->name;
     }
-    if (is_said) fputs("; kvant show FILE --rows layer spreads them\n", stderr);
+    if (first) fprintf(stderr, "; kvant show FILE --rows %s spreads them\n", first);
 }
 
 static kv_status store_sweep(const char *path, const kv_sweep *sweep, kv_run *run,

@@ -79,6 +79,8 @@ static void format_interval(char text[CELL_SIZE], const kv_interval *x, int deci
     } else if (!isfinite(half) || !(half > 0)) {
         if (decimals < 0)
             snprintf(text, CELL_SIZE, "%.3e", x->mean);
+        else if (x->mean != 0 && fabs(x->mean) < 0.5 * pow(10, -decimals)) /* not 0 */
+            snprintf(text, CELL_SIZE, "%.1e", x->mean);
         else
             snprintf(text, CELL_SIZE, "%.*f", decimals, x->mean);
     } else {
@@ -160,9 +162,10 @@ static kv_status head_cells(grid *g, const kv_frame *f, int n_texts, const int *
                             has_unit ? a->units : "", has_unit ? "]" : "");
         if (cols >= 0) {
             const kv_dimension *const d = axis_dimension(f, cols);
+            int const is_scheme = strcmp(d->name, "scheme") == 0; /* the name says it */
             snprintf(f->n_metrics > 1 ? head + used : head,
-                     sizeof head - (f->n_metrics > 1 ? (size_t)used : 0), "%s%.100s=%.100s",
-                     f->n_metrics > 1 ? ", " : "", d->name,
+                     sizeof head - (f->n_metrics > 1 ? (size_t)used : 0), "%s%.100s%s%.100s",
+                     f->n_metrics > 1 ? ", " : "", is_scheme ? "" : d->name, is_scheme ? "" : "=",
                      kv_coordinate_text(buffer, d, f->index[row * f->n_axes + cols]));
         }
         int64_t const place = n_texts + block * f->n_metrics + m;
