@@ -233,13 +233,14 @@ def main():
     parser.add_argument("--keep", help="write configurations and results here and keep them")
     parser.add_argument("--verbose", action="store_true", help="print every disagreement")
     arguments = parser.parse_args()
-    worst, wrong, total, failed = {}, 0, 0, 0
+    worst, wrong, total, failed, n_cases = {}, 0, 0, 0, 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or temporary
         os.makedirs(folder, exist_ok=True)
         for name, settings, schemes in cases(folder):
             if arguments.only not in name:
                 continue
+            n_cases += 1
             path, error = run(arguments.kvant, folder, name, settings, schemes)
             if error:
                 failed += 1
@@ -257,6 +258,9 @@ def main():
             total, wrong = total + seen, wrong + here
             print(f"{name:32}{len(schemes):5} schemes {seen:8} numbers {here:6} disagree",
                   flush=True)
+    if not n_cases:
+        print(f"skipped: no case is named like {arguments.only} (captures: set KVANT_CAPTURES)")
+        return 77
     print(f"\n{'metric':24}{'worst/limit':>12}  where")
     for metric, (excess, name, scheme, where, found, expected) in worst.items():
         print(f"{metric:24}{excess:12.3g}  {name}: {scheme}: {where}: "
