@@ -265,9 +265,9 @@ kv_status kv_run_open(kv_run **out, const kv_run_spec *spec, kv_error *err)
     run->fd = -1;
     run->n_units = spec->n_units, run->values_per_unit = spec->values_per_unit;
     run->record_size = sizeof(uint64_t) + (size_t)bytes + CHECK_SIZE;
-    struct stat final;
-    if (stat(spec->final_path, &final) == 0 && S_ISDIR(final.st_mode))
-        KV_TRY(KV_FAIL(err, KV_EREQUEST, "%s is a directory, not a file for results",
+    struct stat final; /* renaming over a device or a directory would remove it, or fail late */
+    if (stat(spec->final_path, &final) == 0 && !S_ISREG(final.st_mode))
+        KV_TRY(KV_FAIL(err, KV_EREQUEST, "%s is no regular file, results cannot replace it",
                        spec->final_path));
     KV_TRY(kv_allocate(&memory, strlen(spec->final_path) + sizeof ".run", 1, err));
     run->path = strcat(strcpy(memory, spec->final_path), ".run");
