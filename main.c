@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -222,6 +223,16 @@ done:
     return status;
 }
 
+/* A result must not replace what it is made from. */
+static kv_status refuse_input(const char *output, const char *input, kv_error *err)
+{
+    struct stat a, b;
+    if (!input || stat(output, &a) != 0 || stat(input, &b) != 0) return KV_OK;
+    if (a.st_dev != b.st_dev || a.st_ino != b.st_ino) return KV_OK;
+    return KV_FAIL(err, KV_EREQUEST, "%s is read by this sweep; name another output with -o",
+                   output);
+}
+
 static kv_status run_sweep(const options *o, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -244,6 +255,8 @@ static kv_status run_sweep(const options *o, kv_error *err)
         KV_TRY(kv_duplicate(&path, o->output, err));
     else
         KV_TRY(default_output(&path, o->arguments[0], err));
+    KV_TRY(refuse_input(path, config.heads.capture, err));
+    KV_TRY(refuse_input(path, o->arguments[0], err));
     KV_TRY(kv_sweep_origin(&generator, &seeds, sweep, err));
     kv_provenance provenance = {.title = config.title,
                                 .config_text = text,
