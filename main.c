@@ -180,7 +180,8 @@ static void dry_run(const kv_sweep *sweep, const char *config_text, int threads)
     printf("# products          %.3g FLOP\n", cost.flops);
     printf("# memory            %.1f MiB a thread, results %.1f MiB\n",
            (double)cost.bytes_per_thread / 0x1p20, (double)cost.bytes_of_results / 0x1p20);
-    printf("# time, estimated   %.2g s with %d threads\n", cost.flops / rate, threads);
+    printf("# time, at least    %.2g s with %d threads, quantization comes on top\n",
+           cost.flops / rate, threads);
 }
 
 /* Says on stderr what a text table's cells are means over, or largest values, beside the seeds. */
