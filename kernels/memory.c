@@ -1,10 +1,17 @@
-/* Allocation: see memory.h. */
+/* Allocation: see memory.h. Large blocks ask for huge pages: a head's tensors are megabytes that
+ * are walked again and again, and faulting them in small pages costs as much as decoding them. */
+#if defined(__linux__)
+#define _DEFAULT_SOURCE /* madvise */
+#include <sys/mman.h>
+#endif
+
 #include "kernels/memory.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
 static KV_THREAD_LOCAL long fail_countdown = -1; /* test hook; per thread, so tests stay exact */
 static KV_THREAD_LOCAL long allocation_count = 0;
@@ -28,26 +35,57 @@ static kv_status out_of_memory(kv_error *err, size_t count, size_t size)
     return KV_FAIL(err, KV_ENOMEM, "out of memory: %zu elements of %zu bytes", count, size);
 }
 
-kv_status kv_allocate(void **out, size_t count, size_t size, kv_error *err)
+/* Huge pages are advice, and only for the whole ones inside the block: no memory is taken beyond.
+ */
+static void *aligned_block(size_t bytes)
 {
-    if (size != 0 && count > (SIZE_MAX - ALIGNMENT) / size) return out_of_memory(err, count, size);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (bytes >= HUGE_PAGE) {
+        void *const memory = aligned_alloc(HUGE_PAGE, bytes);
+        if (memory) (void)madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+        return memory;
+    }
+#endif
+    return aligned_alloc(ALIGNMENT, bytes);
+}
+
+static kv_status allocate(void **out, size_t count, size_t size, bool is_set, kv_error *err)
+{
+    if (size != 0 && count > (SIZE_MAX - HUGE_PAGE) / size) return out_of_memory(err, count, size);
     allocation_count++;
     if (fail_countdown >= 0 && fail_countdown-- == 0) return out_of_memory(err, count, size);
-    size_t const bytes = (count * size / ALIGNMENT + 1) * ALIGNMENT;
-    void *memory = aligned_alloc(ALIGNMENT, bytes);
+    size_t const bytes = (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *memory = aligned_block(bytes > 0 ? bytes : ALIGNMENT);
     if (!memory) return out_of_memory(err, count, size);
-    memset(memory, 0, bytes);
+    if (is_set) memset(memory, 0, bytes);
     *out = memory;
     return KV_OK;
 }
 
-kv_status kv_allocate3(void **out, size_t a, size_t b, size_t c, size_t size, kv_error *err)
+static kv_status allocate3(void **out, const size_t extents[3], size_t size, bool is_set,
+                           kv_error *err)
 {
+    size_t const a = extents[0], b = extents[1], c = extents[2];
     int64_t ab, abc;
     if (a > INT64_MAX || b > INT64_MAX || c > INT64_MAX ||
         !kv_multiply_sizes((int64_t)a, (int64_t)b, &ab) || !kv_multiply_sizes(ab, (int64_t)c, &abc))
         return KV_FAIL(err, KV_ENOMEM, "out of memory: %zu x %zu x %zu elements", a, b, c);
-    return kv_allocate(out, (size_t)abc, size, err);
+    return allocate(out, (size_t)abc, size, is_set, err);
+}
+
+kv_status kv_allocate(void **out, size_t count, size_t size, kv_error *err)
+{
+    return allocate(out, count, size, true, err);
+}
+
+kv_status kv_allocate3(void **out, size_t a, size_t b, size_t c, size_t size, kv_error *err)
+{
+    return allocate3(out, (const size_t[]){a, b, c}, size, true, err);
+}
+
+kv_status kv_allocate3_unset(void **out, size_t a, size_t b, size_t c, size_t size, kv_error *err)
+{
+    return allocate3(out, (const size_t[]){a, b, c}, size, false, err);
 }
 
 kv_status kv_grow(void **array, size_t *capacity, size_t count, size_t wanted, size_t size,

@@ -19,6 +19,9 @@ kv_status kv_allocate(void **out, size_t count, size_t size, kv_error *err);
 /* The same for a product of three extents, each of which may come from a file. */
 kv_status kv_allocate3(void **out, size_t a, size_t b, size_t c, size_t size, kv_error *err);
 
+/* Without the zeros, for large arrays that are written before they are read. */
+kv_status kv_allocate3_unset(void **out, size_t a, size_t b, size_t c, size_t size, kv_error *err);
+
 /* Grows an array from `count` to at least `wanted` elements (doubling), keeping its contents; the
  * new part is zero. *array and *capacity change only on success. */
 kv_status kv_grow(void **array, size_t *capacity, size_t count, size_t wanted, size_t size,
