@@ -11,9 +11,9 @@
  * and every row metric (total variation and top-k need whole distributions, which an online softmax
  * never has); values are read once in tiles, dequantized once per value scheme and multiplied with
  * the weights of every key scheme of the group paired with it. N_k + N_k * N_v small products,
- * never N_k * N_v quantizations. Block and group are chosen so that the logits stay below half of
- * one head's keys and values and the least is dequantized again: per block N_k key tensors, per
- * block and group N_v value tensors.
+ * never N_k * N_v quantizations. Block and group are chosen so that the logits stay below three
+ * quarters of one head's keys and values and the least is dequantized again: per block N_k key
+ * tensors, per block and group N_v value tensors.
  *
  * Exact reference: p = softmax(q.k / sqrt(D)) over visible tokens, o = sum p v, on unquantized
  * float keys and values. */

@@ -73,7 +73,7 @@ static void choose_block(kv_cpu_plan *plan, const kv_cpu_options *options)
 {
     enum { DECODE_ROWS = 12 };
     int64_t const n_k = plan->keys.n, n_v = plan->values.n, head_dim = plan->layer->head_dim;
-    int64_t const budget = plan->wants_pre_rope ? head_dim * 3 / 4 : head_dim;
+    int64_t const budget = head_dim * 3 / (plan->wants_pre_rope ? 4 : 2);
     double least = INFINITY;
     for (int64_t width = KV_LANES;; width += KV_LANES) {
         int64_t const affordable = budget / width - 1;
@@ -141,6 +141,22 @@ static kv_status floats(float **out, int64_t a, int64_t b, int64_t c, kv_error *
     return kv_allocate3((void **)out, (size_t)a, (size_t)b, (size_t)c, sizeof(float), err);
 }
 
+/* Large, and written before it is read. */
+static kv_status unset_floats(float **out, int64_t a, int64_t b, int64_t c, kv_error *err)
+{
+    return kv_allocate3_unset((void **)out, (size_t)a, (size_t)b, (size_t)c, sizeof(float), err);
+}
+
+/* A head's tensor [T padded to KV_ROW_STEP][D]: the padding is zero. */
+static kv_status tensor(float **out, const kv_layer *layer, kv_error *err)
+{
+    int64_t const tokens = round_up(layer->tokens, KV_ROW_STEP), head_dim = layer->head_dim;
+    kv_status const status = unset_floats(out, tokens, head_dim, 1, err);
+    for (int64_t i = layer->tokens * head_dim; status == KV_OK && i < tokens * head_dim; i++)
+        (*out)[i] = 0;
+    return status;
+}
+
 static kv_status doubles(double **out, int64_t a, int64_t b, kv_error *err)
 {
     return kv_allocate3((void **)out, (size_t)a, (size_t)b, 1, sizeof(double), err);
@@ -151,7 +167,6 @@ kv_status kv_cpu_work_create(kv_cpu_work **out, const kv_cpu_plan *plan, int tea
     kv_status status = KV_OK;
     kv_cpu_work *w = NULL;
     int64_t const head_dim = plan->layer->head_dim, columns = plan->panels * KV_LANES;
-    int64_t const tokens = round_up(plan->layer->tokens, KV_ROW_STEP);
     size_t const n_k = (size_t)plan->keys.n, n_v = (size_t)plan->values.n;
     KV_TRY(kv_allocate((void **)&w, 1, sizeof *w, err));
     w->plan = plan, w->team = team;
@@ -162,14 +177,14 @@ kv_status kv_cpu_work_create(kv_cpu_work **out, const kv_cpu_plan *plan, int tea
         KV_TRY(floats(&s->packed, KV_TOKEN_TILE, columns, 1, err));
         KV_TRY(kv_allocate((void **)&s->top, 1, sizeof *s->top, err));
     }
-    KV_TRY(floats(&w->key, tokens, head_dim, 1, err));
-    if (plan->wants_pre_rope) KV_TRY(floats(&w->key_pre_rope, tokens, head_dim, 1, err));
-    KV_TRY(floats(&w->value, tokens, head_dim, 1, err));
+    KV_TRY(tensor(&w->key, plan->layer, err));
+    if (plan->wants_pre_rope) KV_TRY(tensor(&w->key_pre_rope, plan->layer, err));
+    KV_TRY(tensor(&w->value, plan->layer, err));
     KV_TRY(floats(&w->query, plan->rows, head_dim, 1, err));
     KV_TRY(floats(&w->panels, plan->width, head_dim, 1, err));
-    KV_TRY(floats(&w->logits, 1 + plan->group, plan->span, plan->width, err));
+    KV_TRY(unset_floats(&w->logits, 1 + plan->group, plan->span, plan->width, err));
     KV_TRY(floats(&w->exact_out, plan->width, columns, 1, err));
-    KV_TRY(floats(&w->out, plan->values.n * plan->group, plan->width, columns, err));
+    KV_TRY(unset_floats(&w->out, plan->values.n * plan->group, plan->width, columns, err));
     KV_TRY(kv_allocate((void **)&w->lanes, (size_t)plan->width, sizeof *w->lanes, err));
     KV_TRY(floats(&w->first, plan->width, 1, 1, err));
     KV_TRY(floats(&w->end, plan->width, 1, 1, err));

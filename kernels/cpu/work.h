@@ -4,8 +4,8 @@
  * whole: slot 0 holds the exact ones, slots 1 ... hold a group of key schemes at a time, each slot
  * [span][width]. The exact rows come first (their weights pass through slot 1), then group by
  * group: keys, rows, values. Blocks and groups are chosen so that all slots together stay within
- * half of one head's keys and values (three eighths where keys before RoPE are held too) and the
- * decoding repeated over them is least. */
+ * three quarters of one head's keys and values (half of that where keys before RoPE are held too)
+ * and the decoding repeated over them is least. */
 #ifndef KVANT_KERNELS_CPU_WORK_H
 #define KVANT_KERNELS_CPU_WORK_H
 
@@ -13,7 +13,7 @@
 #include "kernels/cpu/fits.h"
 #include "kernels/cpu/kernels.h"
 
-enum { KV_TOKEN_TILE = 128 }; /* tokens decoded and multiplied at a time; fits L2 */
+enum { KV_TOKEN_TILE = 256 }; /* tokens decoded and multiplied at a time; fits L2 */
 
 typedef struct {
     const kv_layer *layer;
