@@ -9,23 +9,28 @@
 #include "sim/data_files.h"
 #include "sim/metrics.h"
 
-enum { MAX_METRICS = 64, MAX_OTHERS = 24 };
+enum { MAX_OTHERS = 24 };
 
 static const char *const default_metrics[] = {"out_err", "logit_err_max", "attn_kl", "bits"};
 enum { N_DEFAULT_METRICS = sizeof default_metrics / sizeof default_metrics[0] };
 
 static const kv_config_sources no_sources;
 
+/* The rows of the top level, in the order of the file. */
+enum { ROW_VERSION, ROW_TITLE, ROW_MODEL, ROW_FROM_MODEL, ROW_BASELINE };
+
 #define AT(field) offsetof(kv_top_keys, field)
 static const kv_key_spec rows[KV_TOP_KEYS] = {
-    {"kvant", KV_TYPE_INT, AT(version), NULL, 1, 1, NULL, "", "version of this schema", 0, 0},
-    {"title", KV_TYPE_TEXT, AT(title), "", 0, 0, NULL, "", "what the experiment shows", 0, 0},
-    {"model", KV_TYPE_TEXT, AT(model), "", 0, 0, NULL, "",
-     "a model file whose heads are taken where this file says nothing", 0, 0},
-    {"from_model", KV_TYPE_TEXT, AT(from_model), "", 0, 0, NULL, "",
-     "in an effective configuration: the model that the heads came from", 0, 0},
-    {"baseline", KV_TYPE_TEXT, AT(baseline), "", 0, 0, NULL, "",
-     "name of the scheme that others are compared with", 0, 0},
+    [ROW_VERSION] = {"kvant", KV_TYPE_INT, AT(version), NULL, 1, 1, NULL, "",
+                     "version of this schema", 0, 0},
+    [ROW_TITLE] = {"title", KV_TYPE_TEXT, AT(title), "", 0, 0, NULL, "",
+                   "what the experiment shows", 0, 0},
+    [ROW_MODEL] = {"model", KV_TYPE_TEXT, AT(model), "", 0, 0, NULL, "",
+                   "a model file whose heads are taken where this file says nothing", 0, 0},
+    [ROW_FROM_MODEL] = {"from_model", KV_TYPE_TEXT, AT(from_model), "", 0, 0, NULL, "",
+                        "in an effective configuration: the model that the heads came from", 0, 0},
+    [ROW_BASELINE] = {"baseline", KV_TYPE_TEXT, AT(baseline), "", 0, 0, NULL, "",
+                      "name of the scheme that others are compared with", 0, 0},
 };
 const kv_key_table kv_top_table = {"", rows, KV_TOP_KEYS, sizeof(kv_top_keys)};
 
@@ -115,7 +120,7 @@ static kv_status read_model(loading *l, kv_error *err)
 {
     kv_status status = KV_OK;
     char *path = NULL;
-    const kv_yaml_node *const node = l->top_given[2], *given[KV_HEADS_KEYS] = {0};
+    const kv_yaml_node *const node = l->top_given[ROW_MODEL], *given[KV_HEADS_KEYS] = {0};
     if (!*l->top.model) return KV_OK;
     KV_TRY(kv_data_find(&path, "models", l->top.model, l->sources->data_dirs,
                         l->sources->n_data_dirs, err));
@@ -187,7 +192,7 @@ static kv_status add_metric(loading *l, const char *name, const kv_yaml_node *no
 
 static kv_status read_metric(loading *l, const kv_yaml_node *node, kv_error *err)
 {
-    const char *names[MAX_METRICS];
+    const char *names[KV_MAX_METRICS];
     size_t count = 0;
     if (node->kind != KV_YAML_SCALAR) {
         kv_problem_add(&l->problems, node, "metrics: expected a name, found %s",
@@ -195,8 +200,7 @@ static kv_status read_metric(loading *l, const kv_yaml_node *node, kv_error *err
         return KV_OK;
     }
     if (kv_metric_find(node->text)) return add_metric(l, node->text, node, err);
-    for (; count < MAX_METRICS && kv_metric_at(count); count++)
-        names[count] = kv_metric_at(count)->name;
+    for (; kv_metric_at(count); count++) names[count] = kv_metric_at(count)->name;
     const char *const closest = kv_closest_name(node->text, names, count);
     kv_problem_add(&l->problems, node, "metrics: unknown metric \"%s\"%s%s%s", node->text,
                    closest ? ", did you mean \"" : "; see `kvant list metrics`",
@@ -209,17 +213,18 @@ static kv_status read_metrics(loading *l, const kv_yaml_node *root, kv_error *er
     kv_status status = KV_OK;
     const kv_yaml_node *const list = kv_yaml_get(root, "metrics");
     bool const is_all = list && list->kind == KV_YAML_SCALAR && strcmp(list->text, "all") == 0;
-    KV_TRY(kv_allocate((void **)&l->config.metrics, MAX_METRICS, sizeof *l->config.metrics, err));
+    KV_TRY(
+        kv_allocate((void **)&l->config.metrics, KV_MAX_METRICS, sizeof *l->config.metrics, err));
     if (!list)
         for (size_t i = 0; i < N_DEFAULT_METRICS; i++)
             KV_TRY(add_metric(l, default_metrics[i], NULL, err));
     else if (is_all)
-        for (size_t i = 0; i < MAX_METRICS && kv_metric_at(i); i++)
+        for (size_t i = 0; kv_metric_at(i); i++)
             KV_TRY(add_metric(l, kv_metric_at(i)->name, NULL, err));
     else if (list->kind != KV_YAML_LIST || !list->count)
         kv_problem_add(&l->problems, list, "metrics: expected a list of names, or all");
     else
-        for (size_t i = 0; i < list->count && l->config.n_metrics < MAX_METRICS; i++)
+        for (size_t i = 0; i < list->count; i++)
             KV_TRY(read_metric(l, list->entries[i].value, err));
 done:
     return status;
@@ -239,8 +244,9 @@ static kv_status find_baseline(loading *l, kv_error *err)
     }
     if (c->baseline >= 0) goto done;
     const char *const closest = kv_closest_name(l->top.baseline, names, (size_t)c->n_schemes);
-    kv_problem_add(&l->problems, l->top_given[4], "baseline: no scheme is named \"%s\"%s%s%s",
-                   l->top.baseline, closest ? ", did you mean \"" : "", closest ? closest : "",
+    kv_problem_add(&l->problems, l->top_given[ROW_BASELINE],
+                   "baseline: no scheme is named \"%s\"%s%s%s", l->top.baseline,
+                   closest ? ", did you mean \"" : "", closest ? closest : "",
                    closest ? "\"?" : "");
 done:
     kv_free(names);

@@ -1,12 +1,10 @@
 /* `sweep:`, the grid over keys of heads, and the settings at one of its points. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/memory.h"
 #include "sim/config_parts.h"
 
-enum { LONGEST_PATH = 128 };
 static const char heads_prefix[] = "heads.";
 
 static void free_axis(kv_axis *axis)
@@ -99,12 +97,9 @@ static kv_status read_axes(kv_config *config, const kv_yaml_node *mapping, const
     for (size_t i = 0; i < mapping->count; i++) {
         const kv_yaml_node *const key = mapping->entries[i].key;
         const kv_yaml_node *const value = mapping->entries[i].value;
-        char path[LONGEST_PATH];
-        int const length =
-            snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key->text);
-        if (length < 0 || (size_t)length >= sizeof path)
-            kv_problem_add(problems, key, "a key longer than %d bytes", LONGEST_PATH - 1);
-        else if (value->kind == KV_YAML_MAPPING)
+        char path[KV_KEY_PATH];
+        if (!kv_keys_join(path, prefix, key, problems)) continue;
+        if (value->kind == KV_YAML_MAPPING)
             KV_TRY(read_axes(config, value, path, problems, err));
         else if (strncmp(path, heads_prefix, skip) != 0)
             kv_problem_add(problems, key, "sweep: %s: only keys of heads can be swept, as heads.%s",

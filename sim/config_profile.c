@@ -10,8 +10,6 @@
 #include "kernels/memory.h"
 #include "sim/config_parts.h"
 
-enum { LONGEST_PATH = 128 };
-
 typedef struct {
     kv_config *config;
     size_t capacity;
@@ -153,14 +151,9 @@ static kv_status read_settings(reader *r, const kv_yaml_node *mapping, const cha
     for (size_t i = 0; i < mapping->count; i++) {
         const kv_yaml_node *const key = mapping->entries[i].key;
         const kv_yaml_node *const value = mapping->entries[i].value;
-        char path[LONGEST_PATH];
+        char path[KV_KEY_PATH];
         if (!*prefix && strcmp(key->text, "layers") == 0) continue;
-        int const length =
-            snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key->text);
-        if (length < 0 || (size_t)length >= sizeof path) {
-            kv_problem_add(r->problems, key, "a key longer than %d bytes", LONGEST_PATH - 1);
-            continue;
-        }
+        if (!kv_keys_join(path, prefix, key, r->problems)) continue;
         const kv_key_spec *const row = kv_keys_target(&kv_heads_table, path);
         bool const is_row = kv_keys_find(&kv_heads_table, path) != NULL;
         if (row && (is_row || value->kind != KV_YAML_MAPPING))

@@ -11,10 +11,11 @@
 static kv_status print_pair(kv_text *text, const char *before, const char *value, const char *after,
                             kv_error *err)
 {
-    char *quoted = NULL;
-    kv_status status = kv_yaml_quote(&quoted, value, err);
-    if (status == KV_OK) status = kv_text_add(text, err, "%s%s%s", before, quoted, after);
-    kv_free(quoted);
+    kv_status status = KV_OK;
+    KV_TRY(kv_text_add(text, err, "%s", before));
+    KV_TRY(kv_yaml_quote(text, value, err));
+    KV_TRY(kv_text_add(text, err, "%s", after));
+done:
     return status;
 }
 

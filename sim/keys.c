@@ -11,7 +11,7 @@
 #include "kernels/memory.h"
 #include "kernels/shorthand.h"
 
-enum { LONGEST_PATH = 128, MAX_NAMES = 96, MOST_COUNTED = 1000000 };
+enum { MAX_NAMES = 96, MOST_COUNTED = 1000000 };
 
 /* Every problem of a key starts with its full path. */
 #define SECTION_FORMAT    "%s%s%s: "
@@ -35,6 +35,15 @@ static bool is_below(const char *path, const char *section)
 {
     size_t const length = strlen(section);
     return strncmp(path, section, length) == 0 && path[length] == '.';
+}
+
+bool kv_keys_join(char path[KV_KEY_PATH], const char *prefix, const kv_yaml_node *key,
+                  kv_problems *problems)
+{
+    int const length = snprintf(path, KV_KEY_PATH, "%s%s%s", prefix, *prefix ? "." : "", key->text);
+    if (length >= 0 && length < KV_KEY_PATH) return true;
+    kv_problem_add(problems, key, "a key longer than %d bytes", KV_KEY_PATH - 1);
+    return false;
 }
 
 const kv_key_spec *kv_keys_target(const kv_key_table *table, const char *path)
@@ -431,12 +440,9 @@ static kv_status read_mapping(const reading *r, const kv_yaml_node *mapping, con
     kv_status status = KV_OK;
     for (size_t i = 0; i < mapping->count; i++) {
         const kv_yaml_node *const key = mapping->entries[i].key;
-        char path[LONGEST_PATH];
-        int const length =
-            snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key->text);
-        if (length < 0 || (size_t)length >= sizeof path)
-            kv_problem_add(r->problems, key, "a key longer than %d bytes", LONGEST_PATH - 1);
-        else if (*prefix || !is_other(r, path))
+        char path[KV_KEY_PATH];
+        if (!kv_keys_join(path, prefix, key, r->problems)) continue;
+        if (*prefix || !is_other(r, path))
             KV_TRY(read_entry(r, key, mapping->entries[i].value, path, err));
     }
 done:

@@ -70,6 +70,11 @@ typedef struct {
 /* NULL for an unknown path. */
 const kv_key_spec *kv_keys_find(const kv_key_table *table, const char *path);
 
+/* The path of a key below `prefix` ("" for none). False, with a problem, where it is too long. */
+enum { KV_KEY_PATH = 128 };
+bool kv_keys_join(char path[KV_KEY_PATH], const char *prefix, const kv_yaml_node *key,
+                  kv_problems *problems);
+
 /* The row whose path a key of this name would set, following KV_KEY_SECTION: "rope" is the row
  * "rope.layout". NULL for none. */
 const kv_key_spec *kv_keys_target(const kv_key_table *table, const char *path);

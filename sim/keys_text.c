@@ -30,15 +30,6 @@ static bool is_count(const kv_int_list *list)
     return list->count > 1;
 }
 
-static kv_status print_text(kv_text *text, const char *value, kv_error *err)
-{
-    char *quoted = NULL;
-    kv_status status = kv_yaml_quote(&quoted, value ? value : "", err);
-    if (status == KV_OK) status = kv_text_add(text, err, "%s", quoted);
-    kv_free(quoted);
-    return status;
-}
-
 kv_status kv_keys_value(kv_text *text, const void *in, const kv_key_spec *row, kv_error *err)
 {
     const void *const at = field(in, row->offset);
@@ -55,7 +46,10 @@ kv_status kv_keys_value(kv_text *text, const void *in, const kv_key_spec *row, k
     case KV_TYPE_BOOL: return kv_text_add(text, err, *(const bool *)at ? "true" : "false");
     case KV_TYPE_CHOICE: return kv_text_add(text, err, "%s", row->choices[*(const int64_t *)at]);
     case KV_TYPE_TEXT:
-    case KV_TYPE_PATH: return print_text(text, *(char *const *)at, err);
+    case KV_TYPE_PATH: {
+        const char *const value = *(char *const *)at;
+        return kv_yaml_quote(text, value ? value : "", err);
+    }
     case KV_TYPE_INTS: return print_ints(text, at, err);
     case KV_TYPE_COUNT_OR_INTS:
         if (is_count(at))

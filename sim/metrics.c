@@ -283,14 +283,17 @@ static const kv_metric metrics[] = {
      "mean", false, false, bytes_per_token},
 };
 
+enum { N_METRICS = sizeof metrics / sizeof metrics[0] };
+_Static_assert((size_t)N_METRICS <= (size_t)KV_MAX_METRICS, "room for every metric");
+
 const kv_metric *kv_metric_at(size_t id)
 {
-    return id < sizeof metrics / sizeof metrics[0] ? &metrics[id] : NULL;
+    return id < N_METRICS ? &metrics[id] : NULL;
 }
 
 const kv_metric *kv_metric_find(const char *name)
 {
-    for (size_t i = 0; kv_metric_at(i); i++)
+    for (size_t i = 0; i < N_METRICS; i++)
         if (strcmp(metrics[i].name, name) == 0) return &metrics[i];
     return NULL;
 }

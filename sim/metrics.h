@@ -37,6 +37,9 @@ typedef struct {
     double (*value)(const kv_metric_view *view); /* NaN where it does not apply */
 } kv_metric;
 
+/* Room for all rows of the table. */
+enum { KV_MAX_METRICS = 64 };
+
 /* NULL past the end, or for an unknown name. */
 const kv_metric *kv_metric_at(size_t id);
 const kv_metric *kv_metric_find(const char *name);

@@ -1,54 +1,20 @@
-/* Sweeps: the grid of units, running them, and the record they make. See sweep.h. */
-#include "sim/sweep.h"
-
+/* Sweeps: the grid of units, and running them. See sweep.h; the record is sweep_record.c's. */
 #include <math.h>
 #include <omp.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/memory.h"
 #include "kernels/text.h"
 #include "sim/capture.h"
 #include "sim/heads_keys.h"
-#include "sim/metrics.h"
+#include "sim/sweep_state.h"
 
-enum { MAX_METRICS = 64, ALL_CLASSES = 0, N_CLASSES = 1 + KV_CLASS_COUNT };
+/* ---- the grid ---- */
 
-static const char *const class_names[N_CLASSES] = {"all", "isotropic", "local", "needle"};
-
-/* Where one metric's values lie in a unit's vector: [scheme][head][class], extents 1 where the
- * metric does not have the dimension. */
-typedef struct {
-    const kv_metric *metric;
-    int64_t offset, schemes, heads, classes;
-} slot;
-
-struct kv_sweep {
-    const kv_config *config;
-    int64_t n_points, n_layers, n_seeds, n_heads, n_classes;
-    int64_t *layers; /* [n_layers] */
-    slot slots[MAX_METRICS];
-    int n_slots;
-    int64_t values_per_unit;
-    kv_quantizer *keys, *values; /* distinct ones */
-    int64_t n_keys, n_values;
-    int64_t (*pairs)[2]; /* [n_schemes] */
-    bool wants_rows, wants_levels;
-    double flops;
-    int64_t bytes_per_thread;
-};
-
-/* ---- the grid ----------------------------------------------------------------------------------
- */
-
-typedef struct {
-    int64_t point, layer, seed; /* indices */
-} unit_place;
-
-static unit_place place_of(const kv_sweep *s, int64_t unit)
+kv_unit_place kv_sweep_place(const kv_sweep *s, int64_t unit)
 {
-    return (unit_place){unit / (s->n_layers * s->n_seeds), unit / s->n_seeds % s->n_layers,
-                        unit % s->n_seeds};
+    return (kv_unit_place){unit / (s->n_layers * s->n_seeds), unit / s->n_seeds % s->n_layers,
+                           unit % s->n_seeds};
 }
 
 /* The settings of one point and layer; the caller frees. */
@@ -119,7 +85,7 @@ static kv_status find_extents(kv_sweep *s, kv_error *err)
             if (bytes > s->bytes_per_thread) s->bytes_per_thread = bytes;
             if (layer.kv_heads > s->n_heads) s->n_heads = layer.kv_heads;
             if (c.class_share[KV_CLASS_LOCAL] > 0 || c.class_share[KV_CLASS_NEEDLE] > 0)
-                s->n_classes = N_CLASSES;
+                s->n_classes = KV_SWEEP_CLASSES;
             kv_heads_free(heads), heads = NULL;
             kv_heads_config_free_contents(&c), c = (kv_heads_config){0};
         }
@@ -129,8 +95,7 @@ done:
     return status;
 }
 
-/* ---- schemes and metrics
- * --------------------------------------------------------------------------- */
+/* ---- schemes and metrics ---- */
 
 /* The index of text among the first n of texts, n where it is new. */
 static int64_t index_of(const char *text, const char *const *texts, int64_t n)
@@ -172,12 +137,12 @@ static void add_slot(kv_sweep *s, const kv_metric *metric)
 {
     bool const is_query = metric->scope == KV_SCOPE_QUERIES,
                is_layer = metric->scope == KV_SCOPE_LAYER;
-    slot *const next = &s->slots[s->n_slots++];
-    *next = (slot){.metric = metric,
-                   .offset = s->values_per_unit,
-                   .schemes = metric->scope == KV_SCOPE_HEAD ? 1 : s->config->n_schemes,
-                   .heads = is_layer ? 1 : s->n_heads,
-                   .classes = is_query ? s->n_classes : 1};
+    kv_metric_slot *const next = &s->slots[s->n_slots++];
+    *next = (kv_metric_slot){.metric = metric,
+                             .offset = s->values_per_unit,
+                             .schemes = metric->scope == KV_SCOPE_HEAD ? 1 : s->config->n_schemes,
+                             .heads = is_layer ? 1 : s->n_heads,
+                             .classes = is_query ? s->n_classes : 1};
     s->values_per_unit += next->schemes * next->heads * next->classes;
     s->wants_rows |= metric->needs_rows, s->wants_levels |= metric->needs_levels;
 }
@@ -252,8 +217,7 @@ kv_status kv_sweep_origin(char **generator, char **seeds, const kv_sweep *s, kv_
     return status;
 }
 
-/* ---- one unit
- * -------------------------------------------------------------------------------------------- */
+/* ---- one unit ---- */
 
 /* Rows of each class for all heads: rows[head][class] lists; class 0 is all. A query's class is the
  * same for every head of a group only by index, so the rows are gathered per head. */
@@ -262,7 +226,7 @@ static int64_t gather_rows(int64_t *rows, const uint8_t *classes, int64_t n_rows
 {
     int64_t n = 0;
     for (int64_t r = 0; r < n_rows; r++)
-        if (class == ALL_CLASSES || classes[head * n_rows + r] == class - 1) rows[n++] = r;
+        if (class == 0 || classes[head * n_rows + r] == class - 1) rows[n++] = r;
     return n;
 }
 
@@ -273,7 +237,7 @@ static void measure_head(double *values, const kv_sweep *s, kv_metric_view *view
     for (int class = 0; class < s->n_classes; class ++) {
         view->n_rows = gather_rows(rows, classes, view->measured->rows, view->head, class);
         for (int i = 0; i < s->n_slots; i++) {
-            const slot *const t = &s->slots[i];
+            const kv_metric_slot *const t = &s->slots[i];
             if (class >= t->classes || view->head >= t->heads) continue;
             for (int64_t scheme = 0; scheme < t->schemes; scheme++) {
                 view->pair = scheme;
@@ -289,7 +253,7 @@ static kv_status run_unit(double *values, const kv_sweep *s, int64_t unit,
                           const kv_backend *backend, int threads, kv_error *err)
 {
     kv_status status = KV_OK;
-    unit_place const place = place_of(s, unit);
+    kv_unit_place const place = kv_sweep_place(s, unit);
     int64_t const seed = s->config->heads.seeds.items[place.seed];
     kv_heads_config settings = {0};
     kv_heads *heads = NULL;
@@ -361,159 +325,4 @@ kv_status kv_sweep_run(const kv_sweep *s, const kv_backend *backend, int threads
     }
     if (result != KV_OK && err && err->status == KV_OK) *err = first;
     return result;
-}
-
-/* ---- the record
- * ------------------------------------------------------------------------------------------ */
-
-static kv_status add_dimensions(kv_record *record, const kv_sweep *s, kv_error *err)
-{
-    kv_status status = KV_OK;
-    const kv_config *const c = s->config;
-    void *names = NULL, *numbers = NULL;
-    int64_t const longest = s->n_layers > s->n_seeds ? s->n_layers : s->n_seeds;
-    KV_TRY(kv_allocate(&names, (size_t)c->n_schemes, sizeof(char *), err));
-    KV_TRY(kv_allocate(&numbers, (size_t)(longest > s->n_heads ? longest : s->n_heads),
-                       sizeof(double), err));
-    for (int64_t i = 0; i < c->n_schemes; i++) ((const char **)names)[i] = c->schemes[i].name;
-    KV_TRY(kv_record_add_dimension(record,
-                                   &(kv_dimension_spec){.name = "scheme",
-                                                        .length = c->n_schemes,
-                                                        .texts = names,
-                                                        .long_name = "key and value scheme"},
-                                   err));
-    for (int64_t a = 0; a < c->n_axes; a++)
-        KV_TRY(kv_record_add_dimension(
-            record,
-            &(kv_dimension_spec){
-                .name = c->axes[a].path,
-                .length = c->axes[a].count,
-                .numbers = c->axes[a].numbers,
-                .texts = c->axes[a].numbers ? NULL : (const char *const *)c->axes[a].texts,
-                .units = c->axes[a].unit,
-                .long_name = "swept setting"},
-            err));
-    double *const x = numbers;
-    for (int64_t i = 0; i < s->n_layers; i++) x[i] = (double)s->layers[i];
-    KV_TRY(kv_record_add_dimension(
-        record,
-        &(kv_dimension_spec){
-            .name = "layer", .length = s->n_layers, .numbers = x, .long_name = "model layer"},
-        err));
-    for (int64_t i = 0; i < s->n_heads; i++) x[i] = (double)i;
-    KV_TRY(kv_record_add_dimension(
-        record,
-        &(kv_dimension_spec){
-            .name = "head", .length = s->n_heads, .numbers = x, .long_name = "kv head"},
-        err));
-    for (int64_t i = 0; i < s->n_seeds; i++) x[i] = (double)c->heads.seeds.items[i];
-    KV_TRY(kv_record_add_dimension(
-        record,
-        &(kv_dimension_spec){
-            .name = "seed", .length = s->n_seeds, .numbers = x, .long_name = "replicate seed"},
-        err));
-    KV_TRY(kv_record_add_dimension(record,
-                                   &(kv_dimension_spec){.name = "class",
-                                                        .length = s->n_classes,
-                                                        .texts = class_names,
-                                                        .long_name = "query class"},
-                                   err));
-done:
-    kv_free(names), kv_free(numbers);
-    return status;
-}
-
-static kv_status add_scheme_texts(kv_record *record, const kv_sweep *s, kv_error *err)
-{
-    kv_status status = KV_OK;
-    const kv_config *const c = s->config;
-    void *texts = NULL;
-    KV_TRY(kv_allocate(&texts, (size_t)c->n_schemes, sizeof(char *), err));
-    for (int64_t i = 0; i < c->n_schemes; i++) ((const char **)texts)[i] = c->schemes[i].key_text;
-    KV_TRY(kv_record_add_array(record,
-                               &(kv_array_spec){.name = "key_scheme",
-                                                .long_name = "key quantizer",
-                                                .dimensions = {"scheme"},
-                                                .texts = texts},
-                               err));
-    for (int64_t i = 0; i < c->n_schemes; i++) ((const char **)texts)[i] = c->schemes[i].value_text;
-    KV_TRY(kv_record_add_array(record,
-                               &(kv_array_spec){.name = "value_scheme",
-                                                .long_name = "value quantizer",
-                                                .dimensions = {"scheme"},
-                                                .texts = texts},
-                               err));
-done:
-    kv_free(texts);
-    return status;
-}
-
-/* An array of NaN with the dimensions of a metric: scheme, axes, layer, head, seed, class. */
-static kv_status add_metric(double **numbers, kv_record *record, const kv_sweep *s, const slot *t,
-                            const char *name, const char *combine, kv_error *err)
-{
-    kv_array_spec spec = {
-        .name = name, .units = t->metric->units, .long_name = t->metric->about, .combine = combine};
-    kv_metric_scope const scope = t->metric->scope;
-    int n = 0;
-    if (scope != KV_SCOPE_HEAD) spec.dimensions[n++] = "scheme";
-    for (int64_t a = 0; a < s->config->n_axes; a++) spec.dimensions[n++] = s->config->axes[a].path;
-    spec.dimensions[n++] = "layer";
-    if (scope != KV_SCOPE_LAYER) spec.dimensions[n++] = "head";
-    spec.dimensions[n++] = "seed";
-    if (scope == KV_SCOPE_QUERIES) spec.dimensions[n++] = "class";
-    kv_status const status = kv_record_add_array(record, &spec, err);
-    if (status == KV_OK) *numbers = record->arrays[record->n_arrays - 1].numbers;
-    return status;
-}
-
-/* Units are [point][layer][seed], arrays [scheme][point][layer][head][seed][class]. With a baseline
- * (>= 0), its value on the same heads is subtracted. */
-static void spread(double *out, const kv_sweep *s, const slot *t, const double *values,
-                   int64_t baseline)
-{
-    for (int64_t unit = 0; unit < kv_sweep_units(s); unit++) {
-        unit_place const u = place_of(s, unit);
-        const double *const from = values + unit * s->values_per_unit + t->offset;
-        for (int64_t c = 0; c < t->schemes; c++)
-            for (int64_t h = 0; h < t->heads; h++)
-                for (int64_t k = 0; k < t->classes; k++) {
-                    int64_t const place =
-                        ((((c * s->n_points + u.point) * s->n_layers + u.layer) * t->heads + h) *
-                             s->n_seeds +
-                         u.seed) *
-                            t->classes +
-                        k;
-                    double const base =
-                        baseline < 0 ? 0 : from[(baseline * t->heads + h) * t->classes + k];
-                    out[place] = from[(c * t->heads + h) * t->classes + k] - base;
-                }
-    }
-}
-
-kv_status kv_sweep_record(kv_record **out, const kv_sweep *s, const double *values, kv_error *err)
-{
-    kv_status status = KV_OK;
-    kv_record *record = NULL;
-    double *numbers = NULL;
-    KV_TRY(kv_record_create(&record, err));
-    KV_TRY(add_dimensions(record, s, err));
-    KV_TRY(add_scheme_texts(record, s, err));
-    for (int i = 0; i < s->n_slots; i++) {
-        const slot *const t = &s->slots[i];
-        KV_TRY(add_metric(&numbers, record, s, t, t->metric->name, t->metric->combine, err));
-        spread(numbers, s, t, values, -1);
-    }
-    for (int i = 0; s->config->baseline >= 0 && i < s->n_slots; i++) {
-        const slot *const t = &s->slots[i];
-        char name[96];
-        if (t->metric->scope == KV_SCOPE_HEAD) continue;
-        snprintf(name, sizeof name, "%s_vs_baseline", t->metric->name);
-        KV_TRY(add_metric(&numbers, record, s, t, name, "mean", err));
-        spread(numbers, s, t, values, s->config->baseline);
-    }
-    *out = record, record = NULL;
-done:
-    kv_record_free(record);
-    return status;
 }

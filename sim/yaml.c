@@ -393,41 +393,7 @@ done:
     return status;
 }
 
-kv_status kv_yaml_quote(char **out, const char *text, kv_error *err)
+kv_status kv_yaml_quote(kv_text *text, const char *value, kv_error *err)
 {
-    kv_text t = {0};
-    kv_status const status =
-        is_plain_safe(text) ? kv_text_add(&t, err, "%s", text) : quote(&t, text, err);
-    if (status == KV_OK) *out = kv_text_take(&t);
-    kv_text_free(&t);
-    return status;
-}
-
-static kv_status write_flow(kv_text *t, const kv_yaml_node *node, kv_error *err)
-{
-    kv_status status = KV_OK;
-    if (node->kind == KV_YAML_SCALAR)
-        return !node->is_quoted && is_plain_safe(node->text) ? kv_text_add(t, err, "%s", node->text)
-                                                             : quote(t, node->text, err);
-    KV_TRY(kv_text_add(t, err, node->kind == KV_YAML_LIST ? "[" : "{"));
-    for (size_t i = 0; i < node->count; i++) {
-        if (i) KV_TRY(kv_text_add(t, err, ", "));
-        if (node->entries[i].key) {
-            KV_TRY(write_flow(t, node->entries[i].key, err));
-            KV_TRY(kv_text_add(t, err, ": "));
-        }
-        KV_TRY(write_flow(t, node->entries[i].value, err));
-    }
-    KV_TRY(kv_text_add(t, err, node->kind == KV_YAML_LIST ? "]" : "}"));
-done:
-    return status;
-}
-
-kv_status kv_yaml_flow(char **out, const kv_yaml_node *node, kv_error *err)
-{
-    kv_text t = {0};
-    kv_status const status = write_flow(&t, node, err);
-    if (status == KV_OK) *out = kv_text_take(&t);
-    kv_text_free(&t);
-    return status;
+    return is_plain_safe(value) ? kv_text_add(text, err, "%s", value) : quote(text, value, err);
 }

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "kernels/error.h"
+#include "kernels/text.h"
 
 enum {
     KV_YAML_MAX_DEPTH = 24,
@@ -83,11 +84,8 @@ void kv_yaml_forget_places(kv_yaml *file);
 kv_status kv_yaml_put(kv_yaml *file, const char *path, kv_yaml_node *value, kv_problems *problems,
                       kv_error *err);
 
-/* The value written as one line of YAML that reads back to it. Caller frees. */
-kv_status kv_yaml_flow(char **out, const kv_yaml_node *node, kv_error *err);
-
-/* A text as a YAML scalar: plain where that is safe, else in double quotes. Caller frees. */
-kv_status kv_yaml_quote(char **out, const char *text, kv_error *err);
+/* Adds a value as a YAML scalar: plain where that is safe, else in double quotes. */
+kv_status kv_yaml_quote(kv_text *text, const char *value, kv_error *err);
 
 /* "a scalar", "a list", "a mapping": for messages. */
 const char *kv_yaml_kind_name(const kv_yaml_node *node);
