@@ -10,7 +10,9 @@
 #define KVANT_KERNELS_CPU_KERNELS_H
 
 #include <stdint.h>
+#include <string.h>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 
 enum {
@@ -40,7 +42,33 @@ typedef struct {
     float threshold[KV_LANES];
     int count[KV_LANES];
     uint64_t entry[KV_LANES][KV_TOP_ROOM];
+    uint64_t least[KV_TOP_COUNT][KV_LANES]; /* the k-th largest of kv_top_k, or the last of fewer */
 } kv_lane_top;
+
+/* An entry orders like its logit (a negative float's bits run backwards), then lower tokens first.
+ */
+static inline uint64_t kv_top_entry(float l, int64_t token)
+{
+    uint32_t bits;
+    l += 0.0f; /* -0 and 0 are equal */
+    memcpy(&bits, &l, sizeof bits);
+    bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint64_t)bits << 32 | (UINT32_MAX - (uint32_t)token);
+}
+
+static inline float kv_top_logit(uint64_t entry)
+{
+    uint32_t bits = (uint32_t)(entry >> 32);
+    float l;
+    bits = bits & 0x80000000u ? bits & 0x7fffffffu : ~bits;
+    memcpy(&l, &bits, sizeof l);
+    return l;
+}
+
+static inline uint32_t kv_top_token(uint64_t entry)
+{
+    return UINT32_MAX - (uint32_t)entry;
+}
 
 /* Row i of panel p begins at first + p * stride + i * step. */
 typedef struct {
@@ -75,7 +103,7 @@ typedef struct {
     void (*row_variation)(double variation[KV_LANES], const float *weights, const float *exact,
                           const float exact_max[KV_LANES], const float exact_inverse[KV_LANES],
                           const float inverse[KV_LANES], int64_t width, int64_t n);
-    /* the KV_TOP_KEPT best tokens of each lane, best first, into top->entry and top->count */
+    /* the KV_TOP_KEPT best tokens of each lane: for every k of kv_top_k the k best come first */
     void (*row_top)(kv_lane_top *top, const float *l, int64_t width, int64_t n);
 
     /* max |x|; infinite where a number is NaN or infinite */
@@ -100,11 +128,5 @@ typedef struct {
 
 /* The table of one instruction set; the caller answers for the processor having it. */
 const kv_cpu_kernels *kv_cpu_kernels_of(kv_isa isa);
-
-/* Token of a row_top entry. */
-static inline uint32_t kv_top_token(uint64_t entry)
-{
-    return UINT32_MAX - (uint32_t)entry;
-}
 
 #endif

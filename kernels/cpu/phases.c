@@ -5,6 +5,7 @@
  * channels). */
 #include <math.h>
 #include <omp.h>
+#include <string.h>
 
 #include "kernels/cpu/work.h"
 
@@ -88,13 +89,17 @@ void kv_cpu_group_keys(kv_cpu_work *w)
     }
 }
 
-/* Largest logit of 16 rows, and how far the needle is above the rest (NaN without a needle,
- * infinite where it is alone). */
-static void lane_maxima(const kv_cpu_work *w, int64_t slot, int64_t lane0, float max[KV_LANES],
+/* How far a needle's logit is above the largest other one; infinite where it is alone. */
+static double margin_over(float needle, float other)
+{
+    return other > KV_HIDDEN_LOGIT ? (double)needle - (double)other : INFINITY;
+}
+
+/* Largest logit of 16 rows, and the needle's margin (NaN without a needle). */
+static void lane_maxima(const kv_cpu_work *w, float *logits, int64_t lane0, float max[KV_LANES],
                         double margin[KV_LANES])
 {
     int64_t const width = w->plan->width, n = w->block_end - w->block_first;
-    float *const logits = kv_cpu_slot(w, slot) + lane0;
     float needle[KV_LANES];
     for (int64_t i = 0; i < KV_LANES; i++) {
         int64_t const token = w->lanes[lane0 + i].needle;
@@ -108,9 +113,39 @@ static void lane_maxima(const kv_cpu_work *w, int64_t slot, int64_t lane0, float
         margin[i] = NAN;
         if (token < 0) continue;
         logits[(token - w->block_first) * width + i] = needle[i];
-        margin[i] = max[i] > KV_HIDDEN_LOGIT ? (double)needle[i] - (double)max[i] : INFINITY;
+        margin[i] = margin_over(needle[i], max[i]);
         max[i] = needle[i] > max[i] ? needle[i] : max[i];
     }
+}
+
+/* The same from the best tokens of the rows, of which the first is the best. */
+static void top_maxima(const kv_cpu_work *w, const kv_lane_top *top, const float *logits,
+                       int64_t lane0, float max[KV_LANES], double margin[KV_LANES])
+{
+    for (int64_t i = 0; i < KV_LANES; i++) {
+        const uint64_t *const entry = top->entry[i];
+        int64_t const needle = w->lanes[lane0 + i].needle - w->block_first;
+        uint64_t other = 0;
+        max[i] = top->count[i] > 0 ? kv_top_logit(entry[0]) : KV_HIDDEN_LOGIT;
+        margin[i] = NAN;
+        if (w->lanes[lane0 + i].needle < 0) continue;
+        for (int e = 0; e < top->count[i]; e++)
+            if (entry[e] > other && kv_top_token(entry[e]) != needle) other = entry[e];
+        margin[i] = margin_over(logits[needle * w->plan->width + i],
+                                other > 0 ? kv_top_logit(other) : KV_HIDDEN_LOGIT);
+    }
+}
+
+/* Either, and the best tokens where they are wanted. */
+static void start_rows(const kv_cpu_work *w, kv_lane_top *top, float *logits, int64_t lane0,
+                       float max[KV_LANES], double margin[KV_LANES])
+{
+    if (!w->plan->evaluation->want_rows) {
+        lane_maxima(w, logits, lane0, max, margin);
+        return;
+    }
+    w->plan->kernels->row_top(top, logits, w->plan->width, w->block_end - w->block_first);
+    top_maxima(w, top, logits, lane0, max, margin);
 }
 
 void kv_cpu_exact_rows(kv_cpu_work *w)
@@ -121,12 +156,11 @@ void kv_cpu_exact_rows(kv_cpu_work *w)
 #pragma omp parallel for num_threads(w->team) schedule(dynamic)
     for (int64_t lane0 = 0; lane0 < width; lane0 += KV_LANES) {
         kv_lane_top *const top = w->spaces[omp_get_thread_num()].top;
-        const float *const logits = kv_cpu_slot(w, 0) + lane0;
+        float *const logits = kv_cpu_slot(w, 0) + lane0;
         float max[KV_LANES];
         double margin[KV_LANES], sum[KV_LANES];
-        lane_maxima(w, 0, lane0, max, margin);
+        start_rows(w, top, logits, lane0, max, margin);
         k->row_weights(kv_cpu_slot(w, 1) + lane0, sum, logits, max, width, n);
-        if (plan->evaluation->want_rows) k->row_top(top, logits, width, n);
         for (int64_t i = 0; i < KV_LANES; i++) {
             kv_cpu_lane *const lane = &w->lanes[lane0 + i];
             lane->max = max[i], lane->sum = sum[i];
@@ -138,19 +172,20 @@ void kv_cpu_exact_rows(kv_cpu_work *w)
     }
 }
 
-/* |top-k(p) & top-k(p^)| / min(k, visible) for each k; lists are best first. */
+/* |top-k(p) & top-k(p^)| / min(k, visible) for each k of row i: of the exact k best, those that do
+ * not rank behind the k-th quantized one. quantized are the 16 rows' logits. */
 static void top_agreement(double agree[KV_TOP_COUNT], const kv_cpu_lane *exact,
-                          const uint64_t *entries, int count)
+                          const kv_lane_top *top, const float *quantized, int64_t width, int64_t i)
 {
     int common[KV_TOP_COUNT] = {0};
     for (int a = 0; a < exact->top_count; a++) {
-        int b = 0;
-        while (b < count && kv_top_token(entries[b]) != exact->top[a]) b++;
-        if (b == count) continue;
-        for (int i = 0; i < KV_TOP_COUNT; i++) common[i] += a < kv_top_k[i] && b < kv_top_k[i];
+        int64_t const token = exact->top[a];
+        uint64_t const entry = kv_top_entry(quantized[token * width + i], token);
+        for (int e = 0; e < KV_TOP_COUNT; e++)
+            common[e] += a < kv_top_k[e] && entry >= top->least[e][i];
     }
-    for (int i = 0; i < KV_TOP_COUNT; i++)
-        agree[i] = common[i] / (double)smaller(kv_top_k[i], exact->end - exact->first);
+    for (int e = 0; e < KV_TOP_COUNT; e++)
+        agree[e] = common[e] / (double)smaller(kv_top_k[e], exact->end - exact->first);
 }
 
 /* 16 rows of the key scheme in slot 1 + j; its logits become weights. */
@@ -165,9 +200,13 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
     kv_lane_sums sums;
     double margin[KV_LANES], variation[KV_LANES];
     float exact_inverse[KV_LANES], inverse[KV_LANES];
-    lane_maxima(w, 1 + j, lane0, sums.max, margin);
-    for (int64_t i = 0; i < KV_LANES; i++) sums.exact_max[i] = w->lanes[lane0 + i].max;
-    if (want_rows) k->row_top(top, quantized, width, n);
+    double agree[KV_LANES][KV_TOP_COUNT];
+    start_rows(w, top, quantized, lane0, sums.max, margin);
+    for (int64_t i = 0; i < KV_LANES; i++) {
+        sums.exact_max[i] = w->lanes[lane0 + i].max;
+        for (int e = 0; e < KV_TOP_COUNT; e++) agree[i][e] = NAN;
+        if (want_rows) top_agreement(agree[i], &w->lanes[lane0 + i], top, quantized, width, i);
+    }
     k->row_compare(&sums, quantized, exact, width, n);
     for (int64_t i = 0; i < KV_LANES; i++) {
         w->sums[j * width + lane0 + i] = sums.sum[i];
@@ -190,8 +229,7 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
         row->kl = kl < 0 ? 0 : kl;
         row->tv = variation[i] / 2;
         row->needle_margin = margin[i];
-        for (int e = 0; e < KV_TOP_COUNT; e++) row->top_agree[e] = NAN;
-        if (want_rows) top_agreement(row->top_agree, lane, top->entry[i], top->count[i]);
+        memcpy(row->top_agree, agree[i], sizeof row->top_agree);
     }
 }
 

@@ -76,18 +76,9 @@ static void row_variation(double variation[KV_LANES], const float *weights, cons
     vecd_store(variation, sum);
 }
 
-/* Orders like the logit (a negative float's bits run backwards), then lower tokens first. */
-static inline uint64_t top_entry(float l, int64_t token)
-{
-    uint32_t bits;
-    l += 0.0f; /* -0 and 0 are equal */
-    memcpy(&bits, &l, sizeof bits);
-    bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)bits << 32 | (UINT32_MAX - (uint32_t)token);
-}
-
-/* The KV_TOP_KEPT largest of `count` entries come first (Hoare's selection); entries differ. */
-static void keep_largest(uint64_t *entry, int count)
+/* The k largest of `count` entries come first, entry[k - 1] the least of them (Hoare's selection);
+ * entries differ. */
+static void select_largest(uint64_t *entry, int count, int k)
 {
     int low = 0, high = count - 1;
     while (low < high) {
@@ -101,31 +92,12 @@ static void keep_largest(uint64_t *entry, int count)
                 entry[i++] = entry[j], entry[j--] = swapped;
             }
         }
-        if (KV_TOP_KEPT - 1 <= j)
+        if (k - 1 <= j)
             high = j;
-        else if (KV_TOP_KEPT - 1 >= i)
+        else if (k - 1 >= i)
             low = i;
         else
             return;
-    }
-}
-
-static float entry_logit(uint64_t entry)
-{
-    uint32_t bits = (uint32_t)(entry >> 32);
-    float l;
-    bits = bits & 0x80000000u ? bits & 0x7fffffffu : ~bits;
-    memcpy(&l, &bits, sizeof l);
-    return l;
-}
-
-static void sort_descending(uint64_t *entry, int count)
-{
-    for (int i = 1; i < count; i++) {
-        uint64_t const e = entry[i];
-        int j = i;
-        for (; j > 0 && entry[j - 1] < e; j--) entry[j] = entry[j - 1];
-        entry[j] = e;
     }
 }
 
@@ -160,6 +132,21 @@ static void start_top(kv_lane_top *top, const float *l, int64_t width, int64_t n
     for (int lane = 0; lane < KV_LANES; lane++) top->count[lane] = 0;
 }
 
+/* For every k of kv_top_k, from the largest on: the k best come first, and which is the last. */
+static void end_top(kv_lane_top *top, int lane)
+{
+    uint64_t *const entry = top->entry[lane];
+    int count = top->count[lane];
+    for (int e = KV_TOP_COUNT - 1; e >= 0; e--) {
+        uint64_t least = UINT64_MAX;
+        if (count > kv_top_k[e]) select_largest(entry, count, (int)kv_top_k[e]);
+        if (count > kv_top_k[e]) count = (int)kv_top_k[e];
+        for (int i = 0; i < count; i++) least = entry[i] < least ? entry[i] : least;
+        top->least[e][lane] = least;
+    }
+    if (top->count[lane] > KV_TOP_KEPT) top->count[lane] = KV_TOP_KEPT;
+}
+
 /* A later token that only equals the least kept logit ranks behind it, so a strict comparison with
  * the threshold loses nothing. */
 static void row_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
@@ -171,20 +158,14 @@ static void row_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
         for (int lane = 0; bits; lane++, bits >>= 1) {
             if (!(bits & 1)) continue;
             uint64_t *const entry = top->entry[lane];
-            entry[top->count[lane]++] = top_entry(row[lane], t);
+            entry[top->count[lane]++] = kv_top_entry(row[lane], t);
             if (top->count[lane] < KV_TOP_ROOM) continue;
-            keep_largest(entry, KV_TOP_ROOM);
-            sort_descending(entry, top->count[lane] = KV_TOP_KEPT);
-            top->threshold[lane] = entry_logit(entry[KV_TOP_KEPT - 1]);
-        }
-    }
-    for (int lane = 0; lane < KV_LANES; lane++) {
-        if (top->count[lane] > KV_TOP_KEPT) {
-            keep_largest(top->entry[lane], top->count[lane]);
+            select_largest(entry, KV_TOP_ROOM, KV_TOP_KEPT);
             top->count[lane] = KV_TOP_KEPT;
+            top->threshold[lane] = kv_top_logit(entry[KV_TOP_KEPT - 1]);
         }
-        sort_descending(top->entry[lane], top->count[lane]);
     }
+    for (int lane = 0; lane < KV_LANES; lane++) end_top(top, lane);
 }
 
 static float largest_magnitude(const float *x, int64_t n)

@@ -45,7 +45,7 @@ typedef struct {
     float max;
     double sum; /* of exp(l - max), exact */
     int top_count;
-    uint32_t top[KV_TOP_KEPT]; /* tokens, best first */
+    uint32_t top[KV_TOP_KEPT]; /* tokens from block_first, for each kv_top_k its best first */
 } kv_cpu_lane;
 
 /* One head that is being worked on, by `team` threads. */
