@@ -280,8 +280,13 @@ static kv_status open_layer(kv_opened_layer *layer, hid_t file, const char *path
     if (group < 0) KV_TRY(KV_FAIL(err, KV_EINPUT, "%s: is no group (H5Gopen2 failed)", where));
     KV_TRY(kv_duplicate(&layer->name, where, err));
     KV_TRY(read_about(layer, group, err));
-    for (int tensor = 0; tensor < KV_CAPTURE_TENSORS; tensor++)
-        KV_TRY(open_tensor(layer, group, name, (kv_capture_tensor)tensor, err));
+    KV_TRY(open_tensor(layer, group, name, KV_CAPTURE_KEY, err));
+    KV_TRY(open_tensor(layer, group, name, KV_CAPTURE_VALUE, err));
+    /* queries may be made up later; positions alone are a slip */
+    if (H5Lexists(group, "query", H5P_DEFAULT) <= 0 &&
+        H5Lexists(group, "query_position", H5P_DEFAULT) <= 0)
+        goto done;
+    KV_TRY(open_tensor(layer, group, name, KV_CAPTURE_QUERY, err));
     KV_TRY(read_positions(layer, group, err));
 done:
     if (group >= 0) H5Gclose(group);

@@ -30,7 +30,7 @@ static const kv_key_spec rows[KV_HEADS_KEYS] = {
      "of z, with mean 0 and variance 1", 0, 0},
     {"seeds", KV_TYPE_COUNT_OR_INTS, AT(seeds), "[0]", 0, SEED_MAX, NULL, "",
      "replicates: a list, or how many (0, 1, ...)", KV_KEY_FIXED | KV_KEY_DISTINCT, 0},
-    {"tokens", INT, AT(tokens), "4096", 1, MOST, NULL, "tokens", "cached tokens T", 0, 0},
+    {"tokens", INT, AT(tokens), "4096", 1, 16777216, NULL, "tokens", "cached tokens T", 0, 0},
     {"head_dim", INT, AT(head_dim), "128", 1, 65536, NULL, "channels", "channels of a head D", 0, 0},
     {"queries", INT, AT(queries), "1", 1, MOST, NULL, "queries", "queries of each query head Q", 0, 0},
     {"layers", INT, AT(layers), "1", 1, 100000, NULL, "layers",

@@ -90,11 +90,11 @@ done:
 
 /* An array of NaN with the dimensions of a metric: scheme, axes, layer, head, seed, class. */
 static kv_status add_metric(double **numbers, kv_record *record, const kv_sweep *s,
-                            const kv_metric_slot *t, const char *name, const char *combine,
-                            kv_error *err)
+                            const kv_metric_slot *t, const char *name, const char *about,
+                            const char *combine, kv_error *err)
 {
     kv_array_spec spec = {
-        .name = name, .units = t->metric->units, .long_name = t->metric->about, .combine = combine};
+        .name = name, .units = t->metric->units, .long_name = about, .combine = combine};
     kv_metric_scope const scope = t->metric->scope;
     int n = 0;
     if (scope != KV_SCOPE_HEAD) spec.dimensions[n++] = "scheme";
@@ -142,15 +142,18 @@ kv_status kv_sweep_record(kv_record **out, const kv_sweep *s, const double *valu
     KV_TRY(add_scheme_texts(record, s, err));
     for (int i = 0; i < s->n_slots; i++) {
         const kv_metric_slot *const t = &s->slots[i];
-        KV_TRY(add_metric(&numbers, record, s, t, t->metric->name, t->metric->combine, err));
+        KV_TRY(add_metric(&numbers, record, s, t, t->metric->name, t->metric->about,
+                          t->metric->combine, err));
         spread(numbers, s, t, values, -1);
     }
     for (int i = 0; s->config->baseline >= 0 && i < s->n_slots; i++) {
         const kv_metric_slot *const t = &s->slots[i];
-        char name[96];
+        char name[96], about[512];
         if (t->metric->scope == KV_SCOPE_HEAD) continue;
         snprintf(name, sizeof name, "%s_vs_baseline", t->metric->name);
-        KV_TRY(add_metric(&numbers, record, s, t, name, "mean", err));
+        snprintf(about, sizeof about, "%s minus that of \"%s\" on the same heads", t->metric->name,
+                 s->config->schemes[s->config->baseline].name);
+        KV_TRY(add_metric(&numbers, record, s, t, name, about, "mean", err));
         spread(numbers, s, t, values, s->config->baseline);
     }
     *out = record, record = NULL;
