@@ -14,11 +14,6 @@ static const char *const color_table[N_COLORS] = {"#0072B2", "#D55E00", "#009E73
                                                   "#E69F00", "#56B4E9", "#000000", "#8A7A00"};
 static const int point_table[N_COLORS] = {7, 5, 9, 13, 11, 6, 4, 8};
 
-static const kv_dimension *axis_dimension(const kv_frame *f, int axis)
-{
-    return &f->record->dimensions[f->axes[axis]];
-}
-
 /* The row of series `series` at position `i` of the x axis. */
 static int64_t row_of(const kv_figure *g, int64_t series, int64_t i)
 {
@@ -42,8 +37,8 @@ static void label_series(char label[LABEL_SIZE], const kv_figure *g, int64_t ser
     size_t used = 0;
     label[0] = 0;
     for (int i = 0; i < f->n_axes; i++) {
-        char buffer[32];
-        const kv_dimension *const d = axis_dimension(f, i);
+        char buffer[KV_REAL_TEXT];
+        const kv_dimension *const d = kv_frame_dimension(f, i);
         int const is_scheme = strcmp(d->name, "scheme") == 0;
         if (i == g->x || f->extents[i] < 2 || !(is_scheme ? has_scheme : has_others)) continue;
         int64_t const at = f->index[row_of(g, series, 0) * f->n_axes + i];
@@ -224,8 +219,8 @@ static void set_number_axis(const kv_figure *g, const kv_dimension *d)
     if (g->n_x > MOST_TICS) return;
     fputs("set xtics (", g->script);
     for (int64_t i = 0; i < g->n_x; i++) {
-        char text[32];
-        kv_format_number(text, d->numbers[x_index(g, i)]);
+        char text[KV_REAL_TEXT];
+        kv_real_text(text, d->numbers[x_index(g, i)]);
         fprintf(g->script, "%s'%s' %s", i ? ", " : "", text, text);
     }
     fputs(")\n", g->script);
@@ -237,7 +232,7 @@ static void set_text_axis(const kv_figure *g, const char *axis, const kv_dimensi
 {
     fprintf(g->script, "set %stics scale 0 (", axis);
     for (int64_t i = 0; i < n; i++) {
-        char buffer[32];
+        char buffer[KV_REAL_TEXT];
         fputs(i ? ", " : "", g->script);
         kv_gnuplot_quote(g->script, kv_coordinate_text(buffer, d, x_index(g, i)));
         fprintf(g->script, " %g", first + step * (double)i);
@@ -247,7 +242,7 @@ static void set_text_axis(const kv_figure *g, const char *axis, const kv_dimensi
 
 void kv_figure_draw_lines(const kv_figure *g)
 {
-    const kv_dimension *const d = axis_dimension(g->frame, g->x);
+    const kv_dimension *const d = kv_frame_dimension(g->frame, g->x);
     kv_figure_set_label(g, "xlabel", d->name, d->units);
     kv_figure_set_label(g, "ylabel", g->metric->name, g->metric->units);
     set_value_axis(g, "y", 0);
@@ -292,7 +287,7 @@ void kv_figure_draw_bars(const kv_figure *g)
     double const thickness = 0.8 / (double)g->n_series;
     kv_figure_set_label(g, "xlabel", g->metric->name, g->metric->units);
     set_value_axis(g, "x", 1);
-    set_text_axis(g, "y", axis_dimension(g->frame, g->x), g->n_x, 0, -1);
+    set_text_axis(g, "y", kv_frame_dimension(g->frame, g->x), g->n_x, 0, -1);
     fprintf(g->script, "set yrange [%g:0.6]\n", 0.4 - (double)g->n_x);
     set_key(g);
     for (int64_t s = 0; s < g->n_series; s++) {

@@ -6,14 +6,16 @@
 #include "results/figure.h"
 #include "results/gnuplot.h"
 
-/* Distinct texts in the order in which they come: places[i] says which text i is. */
+/* How many distinct texts there are; places[i], where wanted, says which of them text i is, in the
+ * order in which they come. */
 static int number_texts(int *places, char *const *texts, int64_t n)
 {
     int count = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t k = 0;
         while (strcmp(texts[k], texts[i]) != 0) k++;
-        places[i] = k < i ? places[k] : count++;
+        if (places) places[i] = k < i ? places[k] : count;
+        count += k == i;
     }
     return count;
 }
@@ -69,17 +71,6 @@ static void draw_matrix(const kv_figure *g, const int *key, int n_keys, const in
           g->script);
 }
 
-static int64_t count_distinct(char *const *texts, int64_t n)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t k = 0;
-        while (strcmp(texts[k], texts[i]) != 0) k++;
-        count += k == i;
-    }
-    return count;
-}
-
 int kv_figure_is_matrix(const kv_figure *g)
 {
     const kv_frame *const f = g->frame;
@@ -90,8 +81,8 @@ int kv_figure_is_matrix(const kv_figure *g)
     if (axis < 0 || f->extents[axis] != n || !key || !value || !key->texts || !value->texts)
         return 0;
     if (key->count != n || value->count != n) return 0;
-    int64_t const n_keys = count_distinct(key->texts, n),
-                  n_values = count_distinct(value->texts, n);
+    int64_t const n_keys = number_texts(NULL, key->texts, n);
+    int64_t const n_values = number_texts(NULL, value->texts, n);
     return n_keys > 1 && n_values > 1 && n_keys * n_values == n;
 }
 

@@ -21,19 +21,9 @@ typedef struct {
     double *replicates; /* [most seeds] */
 } builder;
 
-void kv_format_number(char text[32], double number)
+const char *kv_coordinate_text(char buffer[KV_REAL_TEXT], const kv_dimension *dimension, int64_t i)
 {
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, 32, "%.*g", digits, number);
-        if (isnan(number) || strtod(text, NULL) == number) return;
-    }
-}
-
-const char *kv_coordinate_text(char buffer[32], const kv_dimension *dimension, int64_t i)
-{
-    if (dimension->texts) return dimension->texts[i];
-    kv_format_number(buffer, dimension->numbers[i]);
-    return buffer;
+    return dimension->texts ? dimension->texts[i] : kv_real_text(buffer, dimension->numbers[i]);
 }
 
 static int is_one_of(const char *name, const char *const *names)
@@ -81,7 +71,7 @@ static int equals(const kv_dimension *d, int64_t i, const char *value)
 static kv_status choose(choice *choices, const kv_record *record, const char *where, kv_error *err)
 {
     kv_status status = KV_OK;
-    char *name = NULL, names[SAMPLE_LENGTH] = "", buffer[32];
+    char *name = NULL, names[SAMPLE_LENGTH] = "", buffer[KV_REAL_TEXT];
     const char *const equal = strchr(where, '=');
     if (!equal) KV_TRY(KV_FAIL(err, KV_EREQUEST, "\"%s\" is not dimension=value", where));
     KV_TRY(kv_duplicate_part(&name, where, (size_t)(equal - where), err));
@@ -336,4 +326,9 @@ int kv_frame_axis(const kv_frame *frame, const char *name)
     for (int i = 0; name && i < frame->n_axes; i++)
         if (strcmp(frame->record->dimensions[frame->axes[i]].name, name) == 0) return i;
     return -1;
+}
+
+const kv_dimension *kv_frame_dimension(const kv_frame *frame, int axis)
+{
+    return &frame->record->dimensions[frame->axes[axis]];
 }

@@ -8,6 +8,7 @@
 #define KVANT_RESULTS_FRAME_H
 
 #include "kernels/record.h"
+#include "kernels/text.h"
 #include "results/interval.h"
 
 typedef struct {
@@ -36,10 +37,10 @@ void kv_frame_free(kv_frame *frame);
 /* Position of a dimension among the axes, -1 where it is none. */
 int kv_frame_axis(const kv_frame *frame, const char *name);
 
-/* The shortest text that reads back as the same number; "nan" for NaN. */
-void kv_format_number(char text[32], double number);
+/* The dimension of an axis. */
+const kv_dimension *kv_frame_dimension(const kv_frame *frame, int axis);
 
 /* A coordinate as text: its own, or its number in `buffer`. */
-const char *kv_coordinate_text(char buffer[32], const kv_dimension *dimension, int64_t i);
+const char *kv_coordinate_text(char buffer[KV_REAL_TEXT], const kv_dimension *dimension, int64_t i);
 
 #endif

@@ -24,11 +24,6 @@ static const struct {
     {".pdf", "pdfcairo noenhanced font 'Helvetica,11' size 17.2cm,", 10.8, "cm", 0, 13},
 };
 
-static const kv_dimension *axis_dimension(const kv_frame *f, int axis)
-{
-    return &f->record->dimensions[f->axes[axis]];
-}
-
 static void measure(kv_figure *g)
 {
     const kv_frame *const f = g->frame;
@@ -51,7 +46,7 @@ static int choose_x(const kv_frame *f, const char *asked)
     int const scheme = kv_frame_axis(f, "scheme");
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < f->n_axes; i++)
-            if (i != scheme && f->extents[i] > 1 && (pass || axis_dimension(f, i)->numbers))
+            if (i != scheme && f->extents[i] > 1 && (pass || kv_frame_dimension(f, i)->numbers))
                 return i;
     return scheme >= 0 ? scheme : f->n_axes - 1;
 }

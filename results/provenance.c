@@ -2,7 +2,6 @@
 #include "results/provenance.h"
 
 #include <gsl/gsl_version.h>
-#include <hdf5.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "kernels/hdf5_lock.h"
 #include "kernels/memory.h"
+#include "results/hdf5_call.h"
 #include "results/sha256.h"
 
 static double seconds_of(clockid_t clock)
@@ -93,7 +93,7 @@ kv_status kv_provenance_add(kv_record *record, const kv_provenance *p, kv_error 
     } rows[] = {
         {"Conventions", "CF-1.10", 0, 0},
         {"title", p->title, 0, 0},
-        {"kvant_schema", NULL, 1, 1},
+        {KV_SCHEMA_NAME, NULL, KV_SCHEMA, 1},
         {"kvant_version", b->version, 0, 0},
         {"complete", NULL, p->is_complete != 0, 1},
         {"config", p->config_text, 0, 0},

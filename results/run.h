@@ -4,10 +4,10 @@
  * Finished units are appended to one log, FINAL.run beside the final file: a header with the run's
  * identity, then one checksummed record per unit. A torn last record is found and dropped.
  *
- *     kv_run_open(&run, &(kv_run_spec){.final_path = "out.h5", .identity = config_text,
- *                                      .n_units = n, .values_per_unit = v, .resume = resume},
- * &err); for each unit, in any thread: if (!kv_run_is_done(run, unit)) { ...; kv_run_put(run, unit,
- * values, &err); } kv_run_collect(all, run, &err);         all [n_units][values_per_unit]
+ *     kv_run_open(&run, &spec, &err);
+ *     for each unit, in any thread:
+ *         if (!kv_run_is_done(run, unit)) kv_run_put(run, unit, values, &err);
+ *     kv_run_collect(all, run, &err);         all [n_units][values_per_unit]
  *     kv_store_write("out.h5", record, &err);
  *     kv_run_finish(run, &err);               removes FINAL.run
  *     kv_run_close(run);                      without finish: FINAL.run stays for --resume

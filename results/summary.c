@@ -9,7 +9,7 @@ enum { NAME_WIDTH = 24, MOST_VALUES = 8 };
 
 static void print_values(FILE *out, const kv_dimension *d)
 {
-    char buffer[32];
+    char buffer[KV_REAL_TEXT];
     int64_t const shown = d->length <= MOST_VALUES ? d->length : MOST_VALUES / 2;
     for (int64_t i = 0; i < shown; i++)
         fprintf(out, "%s%s", i ? ", " : "", kv_coordinate_text(buffer, d, i));
@@ -35,8 +35,8 @@ static void print_array(FILE *out, const kv_record *r, const kv_array *a)
 /* A text of many lines is shown by its size; the file holds it whole. */
 static void print_attribute(FILE *out, const kv_attribute *a)
 {
-    char buffer[32];
-    if (!a->text) kv_format_number(buffer, a->number);
+    char buffer[KV_REAL_TEXT];
+    if (!a->text) kv_real_text(buffer, a->number);
     const char *const text = a->text ? a->text : buffer;
     int lines = 0;
     for (const char *s = text; *s; s++) lines += *s == '\n';

@@ -101,11 +101,6 @@ static double largest_of(const kv_frame *f, int metric)
     return largest;
 }
 
-static const kv_dimension *axis_dimension(const kv_frame *f, int axis)
-{
-    return &f->record->dimensions[f->axes[axis]];
-}
-
 static kv_status set_cell(grid *g, int64_t row, int64_t column, const char *text, kv_error *err)
 {
     char **const cell = &g->cells[row * g->n_columns + column];
@@ -150,10 +145,10 @@ static kv_status head_cells(grid *g, const kv_frame *f, int n_texts, const int *
                             int64_t row, int64_t block, kv_error *err)
 {
     kv_status status = KV_OK;
-    char buffer[32], head[512];
+    char buffer[KV_REAL_TEXT], head[512];
     for (int i = 0; i < n_texts; i++) {
-        g->columns[i].is_number = axis_dimension(f, texts[i])->numbers != NULL;
-        KV_TRY(set_cell(g, 0, i, axis_dimension(f, texts[i])->name, err));
+        g->columns[i].is_number = kv_frame_dimension(f, texts[i])->numbers != NULL;
+        KV_TRY(set_cell(g, 0, i, kv_frame_dimension(f, texts[i])->name, err));
     }
     for (int m = 0; m < f->n_metrics; m++) {
         const kv_array *const a = f->metrics[m];
@@ -161,7 +156,7 @@ static kv_status head_cells(grid *g, const kv_frame *f, int n_texts, const int *
         int used = snprintf(head, sizeof head, "%.200s%s%.40s%s", a->name, has_unit ? " [" : "",
                             has_unit ? a->units : "", has_unit ? "]" : "");
         if (cols >= 0) {
-            const kv_dimension *const d = axis_dimension(f, cols);
+            const kv_dimension *const d = kv_frame_dimension(f, cols);
             int const is_scheme = strcmp(d->name, "scheme") == 0; /* the name says it */
             snprintf(f->n_metrics > 1 ? head + used : head,
                      sizeof head - (f->n_metrics > 1 ? (size_t)used : 0), "%s%.100s%s%.100s",
@@ -203,7 +198,7 @@ static kv_status make_grid(grid *g, const kv_frame *f, const kv_table_request *r
         if (line == 0) KV_TRY(head_cells(g, f, n_texts, texts, cols, row, block, err));
         for (int i = 0; i < n_texts && block == 0; i++)
             KV_TRY(set_cell(g, 1 + line, i,
-                            kv_coordinate_text(buffer, axis_dimension(f, texts[i]),
+                            kv_coordinate_text(buffer, kv_frame_dimension(f, texts[i]),
                                                f->index[row * f->n_axes + texts[i]]),
                             err));
         for (int m = 0; m < f->n_metrics; m++) {
@@ -282,9 +277,9 @@ static void print_csv_text(FILE *out, const char *text)
 
 static void print_csv_number(FILE *out, double number)
 {
-    char text[32];
+    char text[KV_REAL_TEXT];
     if (isnan(number)) return;
-    kv_format_number(text, number);
+    kv_real_text(text, number);
     fputs(text, out);
 }
 
@@ -304,10 +299,10 @@ static const struct {
 
 static void print_csv(FILE *out, const kv_frame *f)
 {
-    char buffer[32];
+    char buffer[KV_REAL_TEXT];
     for (int64_t row = -1; row < f->n_rows; row++) { /* -1: the head */
         for (int i = 0; i < f->n_axes; i++) {
-            const kv_dimension *const d = axis_dimension(f, i);
+            const kv_dimension *const d = kv_frame_dimension(f, i);
             if (i) fputc(',', out);
             print_csv_text(out, row < 0
                                     ? d->name
@@ -345,8 +340,8 @@ static int print_json_text(FILE *out, const char *text)
 
 static void print_json_number(FILE *out, double number)
 {
-    char text[32];
-    kv_format_number(text, number);
+    char text[KV_REAL_TEXT];
+    kv_real_text(text, number);
     fputs(isfinite(number) ? text : "null", out);
 }
 
@@ -365,7 +360,7 @@ static int print_json_row(FILE *out, const kv_frame *f, int64_t row)
 {
     int is_good = 1;
     for (int i = 0; i < f->n_axes; i++) {
-        const kv_dimension *const d = axis_dimension(f, i);
+        const kv_dimension *const d = kv_frame_dimension(f, i);
         int64_t const at = f->index[row * f->n_axes + i];
         is_good &= print_json_name(out, d->name, "", i == 0);
         if (d->texts)
