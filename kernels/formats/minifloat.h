@@ -23,7 +23,7 @@ typedef struct {
     uint32_t maximum;        /* magnitude of the largest finite number */
     uint32_t overflow;       /* magnitude of what is too large: maximum (saturating) or infinity */
     uint32_t infinity;       /* magnitude of infinity; 0 where the format has none */
-    uint32_t nan;            /* the code NaN is encoded to */
+    uint32_t nan; /* the code NaN is encoded to; where there is none, one past the last */
     bool has_negative_zero;
 } kv_minifloat;
 
