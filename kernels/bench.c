@@ -1,10 +1,15 @@
-/* Benchmarks: see bench.h. Every time is the median of several runs after one that warms up. The
- * tensors are plain noise with planted outlier channels; nothing here judges accuracy. */
+/* Benchmarks: see bench.h. Each run of a kernel stands between two short measurements of the limit
+ * that bounds it, so that a machine whose speed varies (clock, neighbours) slows both alike; what
+ * is reported are medians over the runs. One thread is timed by its own CPU time, which leaves out
+ * what other processes take; several by the wall clock. The tensors are plain noise with planted
+ * outlier channels; nothing here judges accuracy. */
 #include "kernels/bench.h"
 
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
@@ -16,9 +21,15 @@ enum {
     HEAD_DIM = 128,
     QUERIES = 64,
     N_SCHEMES = 9,
-    RUNS = 7,
-    LARGE = 64 << 20,      /* floats read for bandwidth: 256 MiB, larger than caches a core fills */
-    LARGE_TOKENS = 1 << 16 /* of the tensor in the fitting and decoding rows: 32 MiB */
+    TILE_TOKENS = 256, /* of the products */
+    TILE_ROWS = 32,
+    PRODUCTS = 100,
+    RUNS = 15,
+    LARGE_TOKENS = 1 << 16, /* of the tensor in the fitting and decoding rows: 32 MiB */
+    TENSOR = LARGE_TOKENS * HEAD_DIM,
+    TENSORS = 32,     /* 1 GiB of them, taken in turn: each was evicted from the caches before it
+                         recurs,     unless the last-level cache is larger than that */
+    READ = 2 * TENSOR /* floats of one measurement of the bandwidth: 64 MiB */
 };
 
 /* The keys and values of the pair matrix; the same in tests/bench/pair_matrix.py. */
@@ -33,14 +44,70 @@ typedef struct {
     kv_bench_row *rows;
     int n_rows, threads;
     const kv_cpu_kernels *kernels;
-    double fma_peak, bandwidth; /* GFLOP/s, GB/s */
-    float *large;               /* [LARGE] */
-    float *small;               /* [LARGE_TOKENS][HEAD_DIM] decoded */
+    float *large; /* [TENSORS][LARGE_TOKENS][HEAD_DIM], alike */
+    int next;     /* the tensor that was not read for longest */
+    float *small; /* [TILE_TOKENS][HEAD_DIM] decoded */
     float *scratch;
     kv_fit *fit;
 } bench;
 
 /* ---- timing ---- */
+
+static double seconds_of(int threads)
+{
+    struct timespec t;
+    if (threads > 1) return omp_get_wtime();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* `count` tensors that are in no cache. */
+static const float *next_tensors(bench *b, int count)
+{
+    if (b->next + count > TENSORS) b->next = 0;
+    const float *const x = b->large + (int64_t)b->next * TENSOR;
+    b->next += count;
+    return x;
+}
+
+/* GFLOP/s of register-only multiply-adds on `threads` threads. */
+static double fma_rate(bench *b, int threads)
+{
+    enum { ROUNDS = 1 << 17 };
+    double flops = 0;
+    double const start = seconds_of(threads);
+#pragma omp parallel num_threads(threads) reduction(+ : flops)
+    {
+        float sink[2 + KV_LANES] = {0.5f, 0.5f};
+        flops += b->kernels->burn_fma(sink, ROUNDS);
+    }
+    return 1e-9 * flops / (seconds_of(threads) - start);
+}
+
+/* GB/s of reading memory with `threads` threads. */
+static double read_rate(bench *b, int threads)
+{
+    const float *const x = next_tensors(b, READ / TENSOR);
+    double total = 0;
+    double const start = seconds_of(threads);
+#pragma omp parallel for num_threads(threads) reduction(+ : total)
+    for (int i = 0; i < threads; i++) {
+        int64_t const from = (int64_t)READ / 128 * i / threads * 128;
+        int64_t const to = (int64_t)READ / 128 * (i + 1) / threads * 128;
+        total += (double)b->kernels->read_all(x + from, to - from);
+    }
+    double const seconds = seconds_of(threads) - start;
+    b->small[0] = (float)total; /* so that nothing is left out */
+    return 4e-9 * READ / seconds;
+}
+
+typedef double (*limit)(bench *b, int threads);
+
+static const struct {
+    const char *name, *unit;
+    limit rate;
+} limits[] = {{"fma", "GFLOP/s", fma_rate}, {"bandwidth", "GB/s", read_rate}};
+enum { FMA, BANDWIDTH };
 
 static int ascending(const void *a, const void *b)
 {
@@ -48,86 +115,58 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median(double x[RUNS])
+{
+    qsort(x, RUNS, sizeof x[0], ascending);
+    return x[RUNS / 2];
+}
+
+static void add_row(bench *b, const char *kernel, const char *shape, int bound, double seconds,
+                    double rate, double peak, double fraction)
+{
+    b->rows[b->n_rows++] = (kv_bench_row){
+        kernel, shape, seconds, rate, limits[bound].unit, limits[bound].name, peak, fraction};
+}
+
 typedef kv_status (*timed)(bench *b, void *what, kv_error *err);
 
-static kv_status time_median(double *seconds, bench *b, timed run, void *what, kv_error *err)
+/* What is measured: `work` is flop or bytes of one run. */
+typedef struct {
+    const char *name, *shape;
+    int bound, threads;
+    double work;
+    timed run;
+    void *what;
+} subject;
+
+static kv_status measure(bench *b, const subject *s, kv_error *err)
 {
-    double times[RUNS];
-    kv_status status = run(b, what, err);
+    double times[RUNS], peaks[RUNS], fractions[RUNS];
+    kv_status status = s->run(b, s->what, err); /* warms up */
+    double before = limits[s->bound].rate(b, s->threads);
     for (int i = 0; i < RUNS && status == KV_OK; i++) {
-        double const start = omp_get_wtime();
-        status = run(b, what, err);
-        times[i] = omp_get_wtime() - start;
+        double const start = seconds_of(s->threads);
+        status = s->run(b, s->what, err);
+        times[i] = seconds_of(s->threads) - start;
+        double const after = limits[s->bound].rate(b, s->threads);
+        peaks[i] = (before + after) / 2, before = after;
+        fractions[i] = 1e-9 * s->work / times[i] / peaks[i];
     }
     if (status != KV_OK) return status;
-    qsort(times, RUNS, sizeof times[0], ascending);
-    *seconds = times[RUNS / 2];
+    double const seconds = median(times);
+    add_row(b, s->name, s->shape, s->bound, seconds, 1e-9 * s->work / seconds, median(peaks),
+            median(fractions));
     return KV_OK;
 }
 
-/* work: flop or bytes of one run. */
-static void add_row(bench *b, const char *kernel, const char *shape, double seconds, double work,
-                    bool is_fma)
+static void measure_limit(bench *b, const char *kernel, const char *shape, int bound, double work,
+                          int threads)
 {
-    double const rate = work / seconds * 1e-9, peak = is_fma ? b->fma_peak : b->bandwidth;
-    b->rows[b->n_rows++] = (kv_bench_row){.kernel = kernel,
-                                          .shape = shape,
-                                          .seconds = seconds,
-                                          .rate = rate,
-                                          .unit = is_fma ? "GFLOP/s" : "GB/s",
-                                          .bound = is_fma ? "fma" : "bandwidth",
-                                          .peak = peak > 0 ? peak : rate,
-                                          .fraction = peak > 0 ? rate / peak : 1};
-}
-
-/* ---- the machine's limits ---- */
-
-enum { FMA_ROUNDS = 1 << 20 };
-
-static kv_status run_fma(bench *b, void *what, kv_error *err)
-{
-    (void)err;
-    double total = 0;
-#pragma omp parallel num_threads(b->threads) reduction(+ : total)
-    {
-        float sink[2 + KV_LANES] = {0.5f, 0.5f};
-        total += b->kernels->burn_fma(sink, FMA_ROUNDS);
-    }
-    *(double *)what = total;
-    return KV_OK;
-}
-
-static kv_status run_read(bench *b, void *what, kv_error *err)
-{
-    (void)err;
-    int const threads = *(const int *)what;
-    double total = 0;
-#pragma omp parallel for num_threads(threads) reduction(+ : total)
-    for (int i = 0; i < threads; i++) {
-        int64_t const from = (int64_t)LARGE / 128 * i / threads * 128;
-        int64_t const to = (int64_t)LARGE / 128 * (i + 1) / threads * 128;
-        total += (double)b->kernels->read_all(b->large + from, to - from);
-    }
-    b->small[0] = (float)total; /* so that nothing is left out */
-    return KV_OK;
-}
-
-static kv_status bench_limits(bench *b, kv_error *err)
-{
-    kv_status status = KV_OK;
-    double seconds, flops = 0, least;
-    int one = 1, all = omp_get_num_procs();
-    KV_TRY(time_median(&seconds, b, run_fma, &flops, err));
-    add_row(b, "fma peak", "registers", seconds, flops, true);
-    b->fma_peak = b->rows[b->n_rows - 1].rate;
-    KV_TRY(time_median(&least, b, run_read, &all, err));
-    add_row(b, "read, all processors", "256 MiB", least, 4.0 * LARGE, false);
-    KV_TRY(time_median(&seconds, b, run_read, &one, err));
-    add_row(b, "read, one thread", "256 MiB", seconds, 4.0 * LARGE, false);
-    if (b->threads > 1) KV_TRY(time_median(&seconds, b, run_read, &b->threads, err));
-    b->bandwidth = 4e-9 * LARGE / seconds;
-done:
-    return status;
+    double rates[RUNS];
+    limits[bound].rate(b, threads);
+    for (int i = 0; i < RUNS; i++) rates[i] = limits[bound].rate(b, threads);
+    double const rate = median(rates);
+    add_row(b, kernel, shape, bound, 1e-9 * work / rate, rate, rate, 1);
 }
 
 /* ---- fitting and decoding ---- */
@@ -146,7 +185,7 @@ static kv_status fit_large(bench *b, void *what, kv_error *err)
     KV_TRY(kv_quantizer_parse(&q, ((const named *)what)->text, false, err));
     KV_TRY(kv_fit_create(&b->fit, &q, &shape, err));
     while (kv_fit_next(b->fit) != KV_FIT_READY) {
-        KV_TRY(kv_fit_absorb(b->fit, 0, b->large, err));
+        KV_TRY(kv_fit_absorb(b->fit, 0, next_tensors(b, 1), err));
         KV_TRY(kv_fit_end_pass(b->fit, err));
     }
 done:
@@ -157,9 +196,10 @@ done:
 static kv_status decode_large(bench *b, void *what, kv_error *err)
 {
     enum { TILE = 128 };
+    const float *const x = next_tensors(b, 1);
     (void)what, (void)err;
     for (int64_t t = 0; t < LARGE_TOKENS; t += TILE)
-        kv_fit_decode(b->fit, 0, b->large, t, TILE, b->small, b->scratch);
+        kv_fit_decode(b->fit, 0, x, t, TILE, b->small, b->scratch);
     return KV_OK;
 }
 
@@ -177,20 +217,20 @@ static kv_status bench_quantizers(bench *b, kv_error *err)
                    {"decode q4_0", "q4_0"},
                    {"decode int4/token:hadamard", "int4/token:hadamard"}};
     kv_status status = KV_OK;
-    double const bytes = 4.0 * LARGE_TOKENS * HEAD_DIM;
-    double seconds;
+    double const bytes = 4.0 * TENSOR;
     for (size_t i = 0; i < sizeof fits / sizeof fits[0]; i++) {
         named text = {fits[i].text};
-        KV_TRY(time_median(&seconds, b, fit_large, &text, err));
-        add_row(b, fits[i].name, "65536x128", seconds, bytes, false);
+        subject const fit = {fits[i].name, "65536x128", BANDWIDTH, 1, bytes, fit_large, &text};
+        KV_TRY(measure(b, &fit, err));
     }
     for (size_t i = 0; i < sizeof decodes / sizeof decodes[0]; i++) {
         named text = {decodes[i].text};
         KV_TRY(fit_large(b, &text, err));
         KV_TRY(kv_allocate((void **)&b->scratch, (size_t)kv_fit_scratch_floats(b->fit, 128),
                            sizeof(float), err));
-        KV_TRY(time_median(&seconds, b, decode_large, NULL, err));
-        add_row(b, decodes[i].name, "65536x128", seconds, bytes, false);
+        subject const decode = {decodes[i].name, "65536x128",  BANDWIDTH, 1,
+                                bytes,           decode_large, NULL};
+        KV_TRY(measure(b, &decode, err));
         kv_free(b->scratch);
         b->scratch = NULL;
     }
@@ -199,8 +239,6 @@ done:
 }
 
 /* ---- products ---- */
-
-enum { TILE_TOKENS = 128, TILE_ROWS = 32, PRODUCTS = 200 };
 
 static kv_status run_logits(bench *b, void *what, kv_error *err)
 {
@@ -259,7 +297,14 @@ static kv_status bench_pairs(bench *b, kv_error *err)
     kv_quantizer keys[N_SCHEMES], values[N_SCHEMES];
     int64_t pairs[N_SCHEMES * N_SCHEMES][2], position[QUERIES];
     pair_matrix m = {.b = b};
-    double seconds;
+    subject const matrix = {.name = "pair matrix 9x9",
+                            .shape = "4096x128, 64 queries",
+                            .bound = FMA,
+                            .threads = b->threads,
+                            .work = 2.0 * QUERIES * TOKENS * HEAD_DIM *
+                                    (N_SCHEMES + N_SCHEMES * N_SCHEMES),
+                            .run = run_pairs,
+                            .what = &m};
     for (int i = 0; i < N_SCHEMES; i++) {
         KV_TRY(kv_quantizer_parse(&keys[i], key_texts[i], true, err));
         KV_TRY(kv_quantizer_parse(&values[i], value_texts[i], false, err));
@@ -283,9 +328,7 @@ static kv_status bench_pairs(bench *b, kv_error *err)
                                    .pairs = (const int64_t(*)[2])pairs,
                                    .want_rows = true};
     KV_TRY(kv_measurements_create(&m.measurements, &m.layer, &m.evaluation, err));
-    KV_TRY(time_median(&seconds, b, run_pairs, &m, err));
-    add_row(b, "pair matrix 9x9", "4096x128, 64 queries", seconds,
-            2.0 * QUERIES * TOKENS * HEAD_DIM * (N_SCHEMES + N_SCHEMES * N_SCHEMES), true);
+    KV_TRY(measure(b, &matrix, err));
 done:
     kv_measurements_free(m.measurements);
     return status;
@@ -315,16 +358,20 @@ kv_status kv_bench_run(kv_bench_row *rows, int *n_rows, int threads, kv_error *e
                .threads = threads < 1 ? 1 : threads,
                .kernels = kv_cpu_kernels_of(kv_isa_best())};
     double const flops = 2.0 * PRODUCTS * TILE_TOKENS * TILE_ROWS * HEAD_DIM;
-    double seconds;
-    KV_TRY(kv_allocate((void **)&b.large, LARGE, sizeof(float), err));
-    KV_TRY(kv_allocate((void **)&b.small, 128 * HEAD_DIM, sizeof(float), err));
-    fill(b.large, (int64_t)LARGE_TOKENS * HEAD_DIM);
-    KV_TRY(bench_limits(&b, err));
+    subject const logits = {"logits product", "256x128 by 32", FMA, 1, flops, run_logits, NULL};
+    subject const outputs = {"outputs product", "32x256 by 128", FMA, 1, flops, run_outputs, NULL};
+    KV_TRY(kv_allocate3((void **)&b.large, TENSORS, LARGE_TOKENS, HEAD_DIM, sizeof(float), err));
+    KV_TRY(kv_allocate((void **)&b.small, TILE_TOKENS * HEAD_DIM, sizeof(float), err));
+    fill(b.large, TENSOR);
+    for (int i = 1; i < TENSORS; i++)
+        memcpy(b.large + (int64_t)i * TENSOR, b.large, TENSOR * sizeof(float));
+    measure_limit(&b, "fma peak", "registers", FMA, 1e9, b.threads);
+    measure_limit(&b, "read, all processors", "64 MiB of 1 GiB", BANDWIDTH, 4.0 * READ,
+                  omp_get_num_procs());
+    measure_limit(&b, "read, one thread", "64 MiB of 1 GiB", BANDWIDTH, 4.0 * READ, 1);
     KV_TRY(bench_quantizers(&b, err));
-    KV_TRY(time_median(&seconds, &b, run_logits, NULL, err));
-    add_row(&b, "logits product", "128x128 by 32", seconds, flops, true);
-    KV_TRY(time_median(&seconds, &b, run_outputs, NULL, err));
-    add_row(&b, "outputs product", "32x128 by 128", seconds, flops, true);
+    KV_TRY(measure(&b, &logits, err));
+    KV_TRY(measure(&b, &outputs, err));
     KV_TRY(bench_pairs(&b, err));
     *n_rows = b.n_rows;
 done:

@@ -14,10 +14,14 @@ KV_EXTERN_C_BEGIN
 
 enum { KV_BENCH_MAX_ROWS = 32 };
 
-/* seconds: median of several runs of the kernel. rate is in `unit` (GFLOP/s or GB/s) and counts
- * only the work asked for: 2 flop per multiply-add of the products, bytes read of the tensor.
- * bound: "fma" or "bandwidth", the limit that `peak` (same unit) is; fraction = rate / peak. The
- * rows that measure the limits themselves have fraction 1. Texts are static. */
+/* seconds: median of several runs of the kernel: of the thread's CPU time for one thread, else of
+ * wall time. rate is in `unit` (GFLOP/s or GB/s) and counts only the work asked for: 2 flop per
+ * multiply-add of the products, bytes read of the tensor. bound: "fma" or "bandwidth", the limit
+ * that `peak` (same unit) is. Each run stands between two measurements of its limit; peak is their
+ * median and fraction the median of the runs' own ratios. Bandwidth is that of memory read in turns
+ * of 1 GiB, and so are the tensors of the bandwidth-bound rows. The rows that measure the limits
+ * themselves have fraction 1. `threads` are those of the pair matrix and of the fma peak; the
+ * other kernels run on one. Texts are static. */
 typedef struct {
     const char *kernel, *shape;
     double seconds, rate;

@@ -4,7 +4,7 @@
 #include "kernels/cpu/rows.h"
 
 /* 16 chains hide the latency of two FMA units; on narrower vectors a vec is several of them. */
-enum { CHAINS = VEC_PANELS > 1 ? 16 : VEC_ROWS };
+enum { CHAINS = VEC_PANELS > 1 ? 16 : VEC_ROWS > 1 ? 6 : 1 };
 
 static double burn_fma(float *sink, int64_t rounds)
 {
