@@ -19,6 +19,7 @@
 #define KVANT_KERNELS_FORMATS_H
 
 #include "kernels/formats/bf16.h"
+#include "kernels/formats/e2m1.h"
 #include "kernels/formats/e4m3.h"
 #include "kernels/formats/e4m3fnuz.h"
 #include "kernels/formats/e5m2.h"
@@ -43,6 +44,7 @@
     X(e5m2,     E5M2,     FLOAT,   8,  "OCP FP8 E5M2, +-57344, saturating (CUDA __NV_SATFINITE)")  \
     X(e5m2fnuz, E5M2FNUZ, FLOAT,   8,                                                              \
       "FP8 of AMD MI300, bias 16, +-57344, no -0, saturating (Noune et al. 2022)")                 \
+    X(e2m1,     E2M1,     FLOAT,   4,  "OCP MX and NVFP4 elements, 0 ... 6, saturating")            \
     X(int8,     INT8,     INTEGER, 8,                                                              \
       "integers -127 ... 127, with zero 0 ... 255 (Jacob et al. 2018, eq. 1)")                     \
     X(int7,     INT7,     INTEGER, 7,  "integers -63 ... 63, with zero 0 ... 127 (as int8)")       \

@@ -50,6 +50,7 @@ static const specification specifications[] = {
     {"f16", 10, 15, 65504, 0, 1, 0x7fff}, {"bf16", 7, 127, 0x1.fep127, 0, 1, 0x7fff},
     {"e4m3", 3, 7, 448, 0, 0, 0x7f},      {"e4m3fnuz", 3, 8, 240, 1, 0, 0x80},
     {"e5m2", 2, 15, 57344, 0, 0, 0x7f},   {"e5m2fnuz", 2, 16, 57344, 1, 0, 0x80},
+    {"e2m1", 1, 1, 6, 0, 0, 0x10}, /* no NaN: one past the last code */
 };
 
 static const specification *specification_of(const char *name)
