@@ -147,7 +147,7 @@ static kv_status check_range(const kv_quantizer *q, const kv_format *f, kv_error
     bool const is_static = q->static_tokens || q->static_seeds;
     if (is_static && tile_tokens(q) != 0)
         return KV_FAIL(err, KV_EREQUEST,
-                       "static scales need a tile over all tokens: tensor, head, channel or 0xC");
+                       "static scales need a tile over all tokens: tensor, head, channel or allxC");
     if (q->range == KV_RANGE_UNIT &&
         (is_static || q->is_asymmetric || q->scale_storage != KV_SCALE_F32))
         return KV_FAIL(err, KV_EREQUEST,

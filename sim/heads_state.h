@@ -58,7 +58,7 @@ kv_status kv_heads_plan_queries(kv_heads *heads, const kv_heads_config *config, 
 double kv_heads_key_gain(const kv_heads_config *config, int64_t token);
 double kv_heads_value_gain(const kv_heads_config *config, int64_t token);
 
-/* First and one past the last token a query at `position` sees. */
+/* First and one past the last token that query number `query` sees. */
 typedef struct {
     int64_t begin, end;
 } kv_visible;

@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
     const char *name, *units, *about;
     kv_metric_scope scope;
-    const char *combine; /* how values of several heads and layers become one: mean or max */
+    const char *combine; /* how values of several heads and layers become one, as in record.h */
     bool needs_rows, needs_levels;
     double (*value)(const kv_metric_view *view); /* NaN where it does not apply */
 } kv_metric;

@@ -357,7 +357,8 @@ static void test_refused(void)
     q = int8, q.static_tokens = 1, q.static_seeds = 1;
     check_error(q, NULL, "static=N and static=seed:K exclude each other");
     q = int8, q.static_tokens = 1, q.tile = KV_TILE_TOKEN;
-    check_error(q, NULL, "static scales need a tile over all tokens: tensor, head, channel or 0xC");
+    check_error(q, NULL,
+                "static scales need a tile over all tokens: tensor, head, channel or allxC");
     q = int8, q.range = KV_RANGE_UNIT, q.static_tokens = 1;
     check_error(q, NULL, "unit has no scale; static, zero and scale= go without it");
     q = int8, q.range = KV_RANGE_PERCENTILE;
