@@ -149,6 +149,9 @@ static kv_status find_metrics(kv_frame *f, const kv_frame_request *request, kv_e
         const char *const name = request->n_metrics ? request->metrics[i] : r->arrays[i].name;
         const kv_array *const a = kv_record_array(r, name);
         if (request->n_metrics && (!a || !a->numbers)) KV_TRY(fail_metric(r, name, err));
+        int is_known = 0; /* asked for twice */
+        for (int m = 0; m < f->n_metrics; m++) is_known |= f->metrics[m] == a;
+        if (is_known) continue;
         if (request->n_metrics || is_usual_metric(r, a, f->n_metrics ? f->metrics[0] : NULL))
             f->metrics[f->n_metrics++] = a;
     }

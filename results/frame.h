@@ -13,7 +13,8 @@
 
 typedef struct {
     int n_metrics, n_where;
-    const char *const *metrics; /* none = all arrays of numbers over the sweep's dimensions */
+    const char *const *metrics; /* none = all arrays of numbers over the sweep's dimensions; a name
+                                 * that comes twice counts once */
     const char *const *where;   /* "dimension=value" */
     const char *extra[2];       /* dimensions to make axes beside the usual ones, or NULL */
 } kv_frame_request;

@@ -7,6 +7,7 @@
 
 #include "kernels/memory.h"
 #include "results/frame.h"
+#include "results/pairs.h"
 
 enum { CELL_SIZE = 96 };
 
@@ -114,13 +115,19 @@ static void free_grid(grid *g)
     kv_free(g->cells), kv_free(g->columns);
 }
 
+/* What is spread over columns: an axis, or a part of a key x value matrix. */
+typedef struct {
+    int cols, across; /* axis, part; -1 where it is not that */
+    int64_t n_blocks; /* how many coordinates it has */
+    kv_pairs pairs;   /* where across >= 0 */
+} layout;
+
 /* Which axes are columns of texts, in which order: the asked one first, `cols` not at all, and none
  * that has a single value unless it was asked for or is the scheme. */
-static int text_axes(int axes[KV_RECORD_MAX_RANK], const kv_frame *f,
-                     const kv_table_request *request)
+static int text_axes(int axes[KV_RECORD_MAX_RANK], const kv_frame *f, const char *rows, int cols)
 {
     int n = 0;
-    int const first = kv_frame_axis(f, request->rows), cols = kv_frame_axis(f, request->cols);
+    int const first = kv_frame_axis(f, rows);
     if (first >= 0 && first != cols) axes[n++] = first;
     for (int i = 0; i < f->n_axes; i++) {
         int const is_needed = i == kv_frame_axis(f, "scheme") || f->extents[i] > 1;
@@ -129,39 +136,56 @@ static int text_axes(int axes[KV_RECORD_MAX_RANK], const kv_frame *f,
     return n;
 }
 
-/* Rows that differ only in the `cols` axis share a line: where row `row` goes. */
-static void place_of(int64_t *line, int64_t *block, const kv_frame *f, int cols, int64_t row)
+/* Rows that differ only in what is spread over columns share a line: where row `row` goes. */
+static void place_of(int64_t *line, int64_t *block, const kv_frame *f, const layout *l, int64_t row)
 {
     *line = row, *block = 0;
-    if (cols < 0) return;
     int64_t below = 1;
-    for (int i = cols + 1; i < f->n_axes; i++) below *= f->extents[i];
-    int64_t const extent = f->extents[cols];
-    *block = row / below % extent;
-    *line = row / (below * extent) * below + row % below;
+    if (l->across >= 0) {
+        below = f->n_rows / l->pairs.n_schemes; /* the scheme is the first axis */
+        *block = l->pairs.number[l->across][row / below];
+        *line = l->pairs.number[!l->across][row / below] * below + row % below;
+    } else if (l->cols >= 0) {
+        for (int i = l->cols + 1; i < f->n_axes; i++) below *= f->extents[i];
+        *block = row / below % l->n_blocks;
+        *line = row / (below * l->n_blocks) * below + row % below;
+    }
 }
 
-static kv_status head_cells(grid *g, const kv_frame *f, int n_texts, const int *texts, int cols,
-                            int64_t row, int64_t block, kv_error *err)
+/* The coordinate of `row` on the axis, or the scheme's part that is not spread out. */
+static const char *axis_text(char buffer[KV_REAL_TEXT], const kv_frame *f, const layout *l,
+                             int axis, int64_t row)
+{
+    if (l->across >= 0 && axis == 0) return kv_pairs_text(f, !l->across, row);
+    return kv_coordinate_text(buffer, kv_frame_dimension(f, axis),
+                              f->index[row * f->n_axes + axis]);
+}
+
+static kv_status head_cells(grid *g, const kv_frame *f, const layout *l, int n_texts,
+                            const int *texts, int64_t row, int64_t block, kv_error *err)
 {
     kv_status status = KV_OK;
     char buffer[KV_REAL_TEXT], head[512];
     for (int i = 0; i < n_texts; i++) {
-        g->columns[i].is_number = kv_frame_dimension(f, texts[i])->numbers != NULL;
-        KV_TRY(set_cell(g, 0, i, kv_frame_dimension(f, texts[i])->name, err));
+        const kv_dimension *const d = kv_frame_dimension(f, texts[i]);
+        static const char *const parts[] = {"key (columns: value)", "value (columns: key)"};
+        int const is_part = l->across >= 0 && texts[i] == 0;
+        g->columns[i].is_number = d->numbers != NULL;
+        KV_TRY(set_cell(g, 0, i, is_part ? parts[!l->across] : d->name, err));
     }
     for (int m = 0; m < f->n_metrics; m++) {
         const kv_array *const a = f->metrics[m];
         int const has_unit = a->units && *a->units && strcmp(a->units, "1") != 0;
         int used = snprintf(head, sizeof head, "%.200s%s%.40s%s", a->name, has_unit ? " [" : "",
                             has_unit ? a->units : "", has_unit ? "]" : "");
-        if (cols >= 0) {
-            const kv_dimension *const d = kv_frame_dimension(f, cols);
-            int const is_scheme = strcmp(d->name, "scheme") == 0; /* the name says it */
-            snprintf(f->n_metrics > 1 ? head + used : head,
-                     sizeof head - (f->n_metrics > 1 ? (size_t)used : 0), "%s%.100s%s%.100s",
-                     f->n_metrics > 1 ? ", " : "", is_scheme ? "" : d->name, is_scheme ? "" : "=",
-                     kv_coordinate_text(buffer, d, f->index[row * f->n_axes + cols]));
+        if (l->cols >= 0 || l->across >= 0) {
+            const char *const name = l->cols >= 0 ? kv_frame_dimension(f, l->cols)->name : "scheme";
+            int const is_scheme = strcmp(name, "scheme") == 0; /* the coordinate says it */
+            if (f->n_metrics == 1) used = 0;
+            snprintf(head + used, sizeof head - (size_t)used, "%s%.100s%s%.100s", used ? ", " : "",
+                     is_scheme ? "" : name, is_scheme ? "" : "=",
+                     l->across >= 0 ? l->pairs.text[l->across][block]
+                                    : axis_text(buffer, f, l, l->cols, row));
         }
         int64_t const place = n_texts + block * f->n_metrics + m;
         g->columns[place].is_number = 1;
@@ -171,17 +195,16 @@ done:
     return status;
 }
 
-static kv_status make_grid(grid *g, const kv_frame *f, const kv_table_request *request,
+static kv_status make_grid(grid *g, const kv_frame *f, const layout *l, const char *rows,
                            kv_error *err)
 {
     kv_status status = KV_OK;
     int texts[KV_RECORD_MAX_RANK];
-    int const n_texts = text_axes(texts, f, request), cols = kv_frame_axis(f, request->cols);
-    int64_t const n_blocks = cols >= 0 ? f->extents[cols] : 1;
+    int const n_texts = text_axes(texts, f, rows, l->cols);
     void *memory = NULL;
     int *decimals = NULL;
-    g->n_rows = 1 + f->n_rows / n_blocks;
-    g->n_columns = n_texts + n_blocks * f->n_metrics;
+    g->n_rows = 1 + f->n_rows / l->n_blocks;
+    g->n_columns = n_texts + l->n_blocks * f->n_metrics;
     KV_TRY(
         kv_allocate3(&memory, (size_t)g->n_rows, (size_t)g->n_columns, 1, sizeof *g->cells, err));
     g->cells = memory;
@@ -194,13 +217,10 @@ static kv_status make_grid(grid *g, const kv_frame *f, const kv_table_request *r
     for (int64_t row = 0; row < f->n_rows; row++) {
         char buffer[CELL_SIZE];
         int64_t line, block;
-        place_of(&line, &block, f, cols, row);
-        if (line == 0) KV_TRY(head_cells(g, f, n_texts, texts, cols, row, block, err));
+        place_of(&line, &block, f, l, row);
+        if (line == 0) KV_TRY(head_cells(g, f, l, n_texts, texts, row, block, err));
         for (int i = 0; i < n_texts && block == 0; i++)
-            KV_TRY(set_cell(g, 1 + line, i,
-                            kv_coordinate_text(buffer, kv_frame_dimension(f, texts[i]),
-                                               f->index[row * f->n_axes + texts[i]]),
-                            err));
+            KV_TRY(set_cell(g, 1 + line, i, axis_text(buffer, f, l, texts[i], row), err));
         for (int m = 0; m < f->n_metrics; m++) {
             format_interval(buffer, &f->cells[row * f->n_metrics + m], decimals[m]);
             KV_TRY(set_cell(g, 1 + line, n_texts + block * f->n_metrics + m, buffer, err));
@@ -250,12 +270,41 @@ static void print_grid(FILE *out, const grid *g, int is_markdown)
     }
 }
 
+/* The asked layout; rows by key are columns by value and the other way round. */
+static kv_status make_layout(layout *l, const kv_frame *f, const kv_table_request *request,
+                             kv_error *err)
+{
+    kv_status status = KV_OK;
+    int const down = kv_pairs_part(f->record, request->rows);
+    l->across = kv_pairs_part(f->record, request->cols);
+    l->cols = kv_frame_axis(f, request->cols), l->n_blocks = 1;
+    if (l->cols >= 0) l->n_blocks = f->extents[l->cols];
+    if (down >= 0 && (request->cols ? l->across != !down : 0))
+        return KV_FAIL(err, KV_EREQUEST, "rows by %s go with columns by %s, not by %s",
+                       request->rows, down == KV_PART_KEY ? "value" : "key", request->cols);
+    if (down >= 0) l->across = !down;
+    if (l->across < 0) return KV_OK;
+    KV_TRY(kv_pairs_find(&l->pairs, f, err));
+    if (l->pairs.n_schemes == 0)
+        KV_TRY(
+            KV_FAIL(err, KV_EREQUEST,
+                    "rows and columns by key and value need a scheme for every pair of the two"));
+    l->n_blocks = l->pairs.count[l->across];
+done:
+    return status;
+}
+
 static kv_status print_texts(FILE *out, const kv_frame *f, const kv_table_request *request,
                              kv_error *err)
 {
+    kv_status status = KV_OK;
     grid g = {0};
-    kv_status const status = make_grid(&g, f, request, err);
-    if (status == KV_OK) print_grid(out, &g, request->format == KV_TABLE_MARKDOWN);
+    layout l = {0};
+    KV_TRY(make_layout(&l, f, request, err));
+    KV_TRY(make_grid(&g, f, &l, request->rows, err));
+    print_grid(out, &g, request->format == KV_TABLE_MARKDOWN);
+done:
+    kv_pairs_free_contents(&l.pairs);
     free_grid(&g);
     return status;
 }
@@ -283,19 +332,7 @@ static void print_csv_number(FILE *out, double number)
     fputs(text, out);
 }
 
-/* The scheme's key and value as written, from the arrays key_scheme and value_scheme. */
-static const char *scheme_part(const kv_frame *f, const char *array, int64_t row)
-{
-    const kv_array *const a = kv_record_array(f->record, array);
-    int const axis = kv_frame_axis(f, "scheme");
-    if (!a || !a->texts || a->rank != 1 || axis < 0 || a->dimensions[0] != f->axes[axis])
-        return NULL;
-    return a->texts[f->index[row * f->n_axes + axis]];
-}
-
-static const struct {
-    const char *column, *array;
-} part_table[] = {{"key", "key_scheme"}, {"value", "value_scheme"}};
+static const char *const part_columns[KV_N_PARTS] = {"key", "value"};
 
 static void print_csv(FILE *out, const kv_frame *f)
 {
@@ -307,11 +344,11 @@ static void print_csv(FILE *out, const kv_frame *f)
             print_csv_text(out, row < 0
                                     ? d->name
                                     : kv_coordinate_text(buffer, d, f->index[row * f->n_axes + i]));
-            for (int k = 0; k < 2 && i == kv_frame_axis(f, "scheme"); k++) {
-                const char *const part = scheme_part(f, part_table[k].array, row < 0 ? 0 : row);
+            for (int k = 0; k < KV_N_PARTS && i == kv_frame_axis(f, "scheme"); k++) {
+                const char *const part = kv_pairs_text(f, k, row < 0 ? 0 : row);
                 if (!part) continue;
                 fputc(',', out);
-                print_csv_text(out, row < 0 ? part_table[k].column : part);
+                print_csv_text(out, row < 0 ? part_columns[k] : part);
             }
         }
         for (int m = 0; m < f->n_metrics; m++) {
@@ -367,10 +404,10 @@ static int print_json_row(FILE *out, const kv_frame *f, int64_t row)
             is_good &= print_json_text(out, d->texts[at]);
         else
             print_json_number(out, d->numbers[at]);
-        for (int k = 0; k < 2 && i == kv_frame_axis(f, "scheme"); k++) {
-            const char *const part = scheme_part(f, part_table[k].array, row);
+        for (int k = 0; k < KV_N_PARTS && i == kv_frame_axis(f, "scheme"); k++) {
+            const char *const part = kv_pairs_text(f, k, row);
             if (!part) continue;
-            is_good &= print_json_name(out, part_table[k].column, "", 0);
+            is_good &= print_json_name(out, part_columns[k], "", 0);
             is_good &= print_json_text(out, part);
         }
     }
@@ -405,11 +442,13 @@ kv_status kv_table_write(FILE *out, const kv_record *record, const kv_table_requ
 {
     kv_status status = KV_OK;
     kv_frame *f = NULL;
-    kv_frame_request const wanted = {.n_metrics = request->n_metrics,
-                                     .metrics = request->metrics,
-                                     .n_where = request->n_where,
-                                     .where = request->where,
-                                     .extra = {request->rows, request->cols}};
+    kv_frame_request const wanted = {
+        .n_metrics = request->n_metrics,
+        .metrics = request->metrics,
+        .n_where = request->n_where,
+        .where = request->where,
+        .extra = {kv_pairs_part(record, request->rows) >= 0 ? NULL : request->rows,
+                  kv_pairs_part(record, request->cols) >= 0 ? NULL : request->cols}};
     KV_TRY(kv_frame_create(&f, record, &wanted, err));
     if (request->format == KV_TABLE_CSV)
         print_csv(out, f);

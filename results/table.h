@@ -3,7 +3,9 @@
  * One row per scheme and swept point. In each row every replicate (a `seed`) gives one value: the
  * metric combined over `layer` and `head` as its array says (mean unless said otherwise); the row
  * shows the mean over the seeds and its 95 % interval. `class` is "all". A dimension named in rows
- * or cols is spread out instead, one named in `where` keeps only the values given.
+ * or cols is spread out instead, one named in `where` keeps only the values given. Where the
+ * schemes are every pair of a key and a value scheme, rows `key` and cols `value` (or the other way
+ * round; one implies the other) show them as a matrix.
  *
  *     kv_table_write(stdout, record, &(kv_table_request){.format = KV_TABLE_CSV}, &err);
  */
@@ -21,7 +23,8 @@ typedef struct {
     int n_metrics, n_where;
     const char *const *metrics; /* [n_metrics] array names; none = every array of numbers */
     const char *const *where;   /* [n_where] "dimension=value"; several of one dimension: any */
-    const char *rows, *cols;    /* dimension names or NULL; cols shape text and Markdown only */
+    const char *rows, *cols;    /* dimension names, key, value or NULL; cols shape text and
+                                 * Markdown only, so do key and value */
     kv_table_format format;
 } kv_table_request;
 

@@ -157,6 +157,77 @@ static void intervals(void)
     kv_record_free(r);
 }
 
+/* Two keys by two values over two lengths, not in the matrix' order; `n_schemes` 3 lacks a pair. */
+static kv_record *paired(int n_schemes)
+{
+    static const char *const all[] = {"a | y", "b | x", "a | x", "b | y"};
+    static const char *const key[] = {"a", "b", "a", "b"}, *const value[] = {"y", "x", "x", "y"};
+    static const double m[] = {12, 120, 21, 210, 11, 110, 22, 220};
+    kv_error err = {0};
+    kv_record *r = NULL;
+    MUST(kv_record_create(&r, &err));
+    DIMENSION(.name = "heads.tokens", .length = 2, .numbers = tokens);
+    DIMENSION(.name = "scheme", .length = n_schemes, .texts = all);
+    ARRAY(.name = "key_scheme", .dimensions = {"scheme"}, .texts = key);
+    ARRAY(.name = "value_scheme", .dimensions = {"scheme"}, .texts = value);
+    ARRAY(.name = "m", .units = "byte", .numbers = m, .dimensions = {"scheme", "heads.tokens"});
+    return r;
+}
+
+static void matrices(void)
+{
+    static const char *const twice[] = {"m", "m"}, *const short_ones[] = {"heads.tokens=1024"};
+    kv_record *r = paired(4);
+    const char *const matrix = "key (columns: value)   y   x\n"
+                               "a                     12  11\n"
+                               "b                     22  21\n";
+    kv_table_request request = {
+        .rows = "key", .cols = "value", .n_where = 1, .where = short_ones, .n_metrics = 0};
+    check_table(r, &request, matrix);
+    request.cols = NULL;
+    check_table(r, &request, matrix);
+    request.rows = NULL, request.cols = "value";
+    check_table(r, &request, matrix);
+    request.cols = "key", request.format = KV_TABLE_MARKDOWN;
+    check_table(r, &request,
+                "| value (columns: key) |  a |  b |\n"
+                "|:---|---:|---:|\n"
+                "| y                    | 12 | 22 |\n"
+                "| x                    | 11 | 21 |\n");
+    request.format = KV_TABLE_CSV, request.rows = "value";
+    check_table(r, &request,
+                "scheme,key,value,heads.tokens,m,m_lo,m_hi\n"
+                "a | y,a,y,1024,12,,\n"
+                "b | x,b,x,1024,21,,\n"
+                "a | x,a,x,1024,11,,\n"
+                "b | y,b,y,1024,22,,\n");
+    check_table(r, &(kv_table_request){.rows = "heads.tokens", .cols = "value"},
+                "heads.tokens  key (columns: value)    y    x\n"
+                "        1024  a                      12   11\n"
+                "        4096  a                     120  110\n"
+                "        1024  b                      22   21\n"
+                "        4096  b                     220  210\n");
+    check_table(r, &(kv_table_request){.n_metrics = 2, .metrics = twice, .cols = "heads.tokens"},
+                "scheme  heads.tokens=1024  heads.tokens=4096\n"
+                "a | y                  12                120\n"
+                "b | x                  21                210\n"
+                "a | x                  11                110\n"
+                "b | y                  22                220\n");
+    check_table(r, &(kv_table_request){.rows = "key", .cols = "heads.tokens"},
+                "rows by key go with columns by value, not by heads.tokens");
+    check_table(r, &(kv_table_request){.rows = "value", .cols = "value"},
+                "rows by value go with columns by key, not by value");
+    kv_record_free(r);
+    r = paired(3);
+    check_table(r, &(kv_table_request){.rows = "key"},
+                "rows and columns by key and value need a scheme for every pair of the two");
+    kv_record_free(r);
+    r = swept();
+    check_table(r, &(kv_table_request){.rows = "key"},
+                "no dimension \"key\"; there are: heads.tokens, scheme, layer, seed, head, class");
+    kv_record_free(r);
+}
+
 static void refusals(void)
 {
     static const char *const no[] = {"out_er"};
@@ -221,13 +292,12 @@ static void summary(void)
 
 static void out_of_memory(void)
 {
-    kv_record *r = swept();
+    kv_record *r = paired(4);
     for (long k = 0, more = 1; more; k++) {
         kv_error err = {0};
         FILE *const f = fopen("/dev/null", "w");
         kv_fail_allocation(k);
-        kv_status const status =
-            kv_table_write(f, r, &(kv_table_request){.cols = "heads.tokens"}, &err);
+        kv_status const status = kv_table_write(f, r, &(kv_table_request){.cols = "value"}, &err);
         more = status != KV_OK;
         CHECK(status == KV_OK || status == KV_ENOMEM, "allocation %ld: %s", k, err.message);
         fclose(f);
@@ -240,6 +310,7 @@ int main(void)
 {
     formats();
     intervals();
+    matrices();
     refusals();
     summary();
     out_of_memory();
