@@ -41,8 +41,9 @@ static void *aligned_block(size_t bytes)
 {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (bytes >= HUGE_PAGE) {
-        void *const memory = aligned_alloc(HUGE_PAGE, bytes);
-        if (memory) (void)madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+        void *memory = NULL;
+        if (posix_memalign(&memory, HUGE_PAGE, bytes) != 0) return NULL;
+        (void)madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
         return memory;
     }
 #endif
