@@ -83,13 +83,23 @@ void kv_figure_set_label(const kv_figure *g, const char *what, const char *name,
     fputs("\n", g->script);
 }
 
+/* How much smaller than usual a text is written where there is room for so many characters. */
+static double fitted(size_t characters, double room)
+{
+    return fmax(0.5, fmin(1, room / (double)characters));
+}
+
 /* Title and subtitle, left of everything, above the plot. */
-static void set_head_line(const kv_figure *g, const char *text, double height, const char *style)
+static void set_head_line(const kv_figure *g, const char *text, double height, double size,
+                          double room, const char *color)
 {
     fputs("set label ", g->script);
     kv_gnuplot_quote(g->script, text);
-    fprintf(g->script, " at screen 0.02, graph 1 offset 0, char %g left %s\n", height,
-            g->is_text ? "" : style);
+    fprintf(g->script, " at screen 0.02, graph 1 offset 0, char %g left", height);
+    if (!g->is_text)
+        fprintf(g->script, " font ',%.3g' textcolor rgb '%s'", size * fitted(strlen(text), room),
+                color);
+    fputs("\n", g->script);
 }
 
 void kv_figure_set_head(const kv_figure *g)
@@ -98,64 +108,82 @@ void kv_figure_set_head(const kv_figure *g)
     const kv_array *const m = g->metric;
     const char *const about = m->long_name ? m->long_name : m->name;
     const char *const colon = strstr(about, ": "); /* what comes after is the formula */
-    char text[2 * LABEL_SIZE], style[64];
-    snprintf(style, sizeof style, "font ',%d'", g->title_size);
+    char text[2 * LABEL_SIZE];
+    int const shows_interval = !g->is_matrix && g->n_series <= MOST_BANDS;
     if (title && title->text && *title->text)
-        set_head_line(g, title->text, g->is_text ? 3 : 2.3, style);
-    int const used = snprintf(text, sizeof text, "%.*s", colon ? (int)(colon - about) : 300, about);
+        set_head_line(g, title->text, g->is_text ? 3 : 2.5, g->title_size, 66, "#000000");
+    int used = snprintf(text, sizeof text, "%.*s", colon ? (int)(colon - about) : 300, about);
     if (g->has_interval)
-        snprintf(text + used, sizeof text - (size_t)used, "; mean%s, %lld seeds",
-                 g->n_series > MOST_BANDS ? "" : " and 95 % interval",
-                 (long long)g->most_replicates);
-    set_head_line(g, text, g->is_text ? 2 : 0.9, "textcolor rgb '#555555'");
-    fputs("set tmargin 4.5\n", g->script);
+        used += snprintf(text + used, sizeof text - (size_t)used, "; mean%s, %lld seeds",
+                         shows_interval ? " and 95 % interval" : "", (long long)g->most_replicates);
+    if (g->is_log && g->n_zeros && !g->is_matrix)
+        snprintf(text + used, sizeof text - (size_t)used, "; %lld zero%s left out",
+                 (long long)g->n_zeros, g->n_zeros > 1 ? "s" : "");
+    set_head_line(g, text, g->is_text ? 2 : 1.1, g->font_size, 90, "#555555");
+    fputs(g->is_text ? "set tmargin 4.5\n" : "set tmargin 5\n", g->script);
 }
 
-/* How the value axis runs: logarithmic, from zero, or where the values are. */
+/* How the value axis runs: logarithmic, from zero, to one, or where the values are. */
 static void set_value_axis(const kv_figure *g, const char *axis, int from_zero)
 {
-    if (g->is_log)
-        fprintf(g->script, "set logscale %s\nset format %s '%%g'\n", axis, axis);
-    else if (g->smallest >= 0 && (from_zero || g->smallest < 0.5 * g->largest))
-        fprintf(g->script, "set %srange [0:*]\n", axis);
+    int const has_zero = g->smallest >= 0 && (from_zero || g->smallest < 0.5 * g->largest);
+    if (g->is_log) fprintf(g->script, "set logscale %s\nset format %s '%%g'\n", axis, axis);
+    if (g->is_share || (has_zero && !g->is_log))
+        fprintf(g->script, "set %srange [%s:%s]\n", axis, has_zero && !g->is_log ? "0" : "*",
+                g->is_share ? "1" : "*");
 }
 
 /* A line of a data block: position, mean, low, high. A missing value is an empty line, which breaks
- * lines and bands; a low end that a logarithmic axis cannot show stops short of it. */
+ * lines and bands, and so is a zero on a logarithmic axis; a low end that such an axis cannot show
+ * stops short of it. */
 static void print_row(const kv_figure *g, double position, const kv_interval *x)
 {
-    double low = isfinite(x->low) ? x->low : x->mean;
+    double low = isfinite(x->low) ? x->low : x->mean, high = isfinite(x->high) ? x->high : x->mean;
+    if (g->is_share) low = fmax(low, 0), high = fmin(high, 1);
     if (g->is_log && !(low > 0)) low = fmin(x->mean, g->smallest) / 2;
-    if (isfinite(x->mean))
-        fprintf(g->script, "%.17g %.17g %.17g %.17g", position, x->mean, low,
-                isfinite(x->high) ? x->high : x->mean);
+    if (isfinite(x->mean) && !(g->is_log && x->mean == 0))
+        fprintf(g->script, "%.17g %.17g %.17g %.17g", position, x->mean, low, high);
     fputs("\n", g->script);
 }
 
-/* Two columns, or one where labels are long. */
-int kv_figure_legend_rows(const kv_figure *g)
+/* Two columns, or one where labels are long and few or very long; letters become smaller before
+ * labels are cut. */
+static int legend_columns(double *scale, const kv_figure *g)
 {
-    size_t longest = 0;
+    size_t longest = 1;
     int64_t const n = count_entries(g);
     for (int64_t i = 0; i < n; i++) {
         char label[LABEL_SIZE];
         label_entry(label, g, i);
         if (strlen(label) > longest) longest = strlen(label);
     }
-    int const columns = longest > 40 ? 1 : 2;
+    size_t const two = g->is_text ? 40 : n <= 6 ? 36 : 62;
+    *scale = fitted(longest, longest > two ? 60 : 31);
+    return longest > two ? 1 : 2;
+}
+
+int kv_figure_legend_rows(const kv_figure *g)
+{
+    double scale;
+    int64_t const n = count_entries(g);
+    int const columns = legend_columns(&scale, g);
     return n < 2 ? 0 : (int)(n + columns - 1) / columns;
 }
 
 static void set_key(const kv_figure *g)
 {
-    int const rows = kv_figure_legend_rows(g);
-    if (rows == 0)
-        fputs("unset key\n", g->script);
-    else
-        fprintf(g->script,
-                "set key at screen 0.02, screen 0.02 left bottom Left reverse samplen 3 "
-                "maxrows %d maxcols %d\nset bmargin %g\n",
-                rows, rows < count_entries(g) ? 2 : 1, 4 + 1.1 * rows);
+    double scale;
+    int const rows = kv_figure_legend_rows(g), columns = legend_columns(&scale, g);
+    if (rows == 0) {
+        fputs(g->is_text ? "unset key\n" : "unset key\nset bmargin 4.5\n", g->script);
+        return;
+    }
+    fprintf(g->script,
+            "set key at screen 0.02, screen 0.02 left bottom Left reverse samplen 3 "
+            "maxrows %d maxcols %d",
+            rows, columns);
+    if (!g->is_text) fprintf(g->script, " font ',%.3g'", scale * g->font_size);
+    fprintf(g->script, "\nset bmargin %g\n", (g->is_text ? 4 : 4.8) + 1.1 * scale * rows);
 }
 
 /* A scheme has its color; what else differs between series has its dashes and points. */
@@ -173,19 +201,21 @@ static void print_style(const kv_figure *g, const char *color, int64_t series)
             g->is_text ? 1 + (int)series : point, 1 + other % 5);
 }
 
-/* The legend's entries where they are not those of the series. */
+/* The legend's entries; a series has its own even where none of its points can be drawn. */
 static void print_entries(const kv_figure *g)
 {
     int64_t const n_colors = g->n_series / g->n_same;
-    for (int64_t i = 0; g->n_same > 1 && i < count_entries(g); i++) {
+    for (int64_t i = 0; g->n_series > 1 && i < count_entries(g); i++) {
         char label[LABEL_SIZE];
         label_entry(label, g, i);
-        if (i < n_colors)
+        if (g->n_same > 1 && i < n_colors) {
             fprintf(g->script, ", keyentry with lines lw 4 lc rgb '%s'",
                     color_of(g, i * g->n_same));
-        else
+        } else {
             fputs(", keyentry with linespoints ", g->script);
-        if (i >= n_colors) print_style(g, "#444444", i - n_colors);
+            print_style(g, g->n_same > 1 ? "#444444" : color_of(g, i),
+                        g->n_same > 1 ? i - n_colors : i);
+        }
         fputs(" title ", g->script);
         kv_gnuplot_quote(g->script, label);
     }
@@ -268,13 +298,9 @@ void kv_figure_draw_lines(const kv_figure *g)
                 " noborder notitle, ",
                 (long long)s, color_of(g, s));
     for (int64_t s = 0; s < g->n_series; s++) {
-        char label[LABEL_SIZE];
-        label_series(label, g, s, 1, 1);
         fprintf(g->script, "%s$s%lld using 1:2 with linespoints ", s ? ", " : "", (long long)s);
         print_style(g, color_of(g, s), s);
-        if (g->n_same > 1) label[0] = 0;
-        fputs(" title ", g->script);
-        kv_gnuplot_quote(g->script, label);
+        fputs(" notitle", g->script);
     }
     print_entries(g);
     fputs("\n", g->script);

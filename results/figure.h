@@ -5,20 +5,25 @@
 #include <stdio.h>
 
 #include "results/frame.h"
+#include "results/pairs.h"
 
 typedef struct {
     FILE *script;
     const kv_frame *frame;
     const kv_array *metric;
     int is_text;
-    int title_size;           /* of the font */
-    int x;                    /* axis, or -1 */
-    int64_t n_x;              /* extent of x, 1 where there is none */
-    int64_t n_series;         /* rows / n_x */
-    int64_t n_same;           /* series of one scheme: they share a color */
-    double smallest, largest; /* of the means */
+    int title_size, font_size; /* of the fonts */
+    double stretch;            /* how much higher than usual it is */
+    int x;                     /* axis, or -1 */
+    int64_t n_x;               /* extent of x, 1 where there is none */
+    int64_t n_series;          /* rows / n_x */
+    int64_t n_same;            /* series of one scheme: they share a color */
+    double smallest, largest;  /* of the means; on a logarithmic axis without the zeros */
     int is_log, has_interval;
-    int64_t most_replicates;
+    int is_share;  /* all values lie in 0 ... 1 and 1 occurs: the axis ends there */
+    int is_matrix; /* key x value, of `pairs` */
+    int64_t n_zeros, most_replicates;
+    kv_pairs pairs;
 } kv_figure;
 
 /* Title and subtitle; an axis' label with its unit (`what`: xlabel, ylabel, cblabel). */
@@ -33,8 +38,8 @@ void kv_figure_draw_bars(const kv_figure *figure);
 /* Rows of the legend under the plot; 0 where there is none. */
 int kv_figure_legend_rows(const kv_figure *figure);
 
-/* Whether the schemes are a full key x value matrix and the only axis; if so, the heat map. */
-int kv_figure_is_matrix(const kv_figure *figure);
-kv_status kv_figure_draw_matrix(const kv_figure *figure, kv_error *err);
+/* The heat map of a key x value matrix, and how much higher than usual it wants to be. */
+void kv_figure_draw_matrix(const kv_figure *figure);
+double kv_figure_stretch_matrix(const kv_figure *figure);
 
 #endif

@@ -2,7 +2,8 @@
  *
  * A line with a 95 % interval per scheme over a swept parameter, layer or head; bars when x is the
  * scheme; a heat map when the schemes are a full key x value matrix. Axes are logarithmic where
- * the values ask for it.
+ * the values ask for it; zeros, which exact schemes have, are then left out and counted in the
+ * subtitle. Shares end at 1.
  *
  *     kv_plot(stdout, "fig.svg", record, &(kv_plot_request){.metric = "out_err"}, &err);
  */
@@ -21,7 +22,9 @@ typedef struct {
 } kv_plot_request;
 
 /* Draws to `path`, whose ending says how: .svg, .png or .pdf; "-" draws with characters to
- * `terminal`. The file appears when it is whole. KV_EUNSUPPORTED where gnuplot is missing. */
+ * `terminal`. The file appears when it is whole. KV_EUNSUPPORTED where gnuplot is missing;
+ * KV_EREQUEST for what the record does not have, and for a large key x value matrix at several
+ * points without an x axis. */
 kv_status kv_plot(FILE *terminal, const char *path, const kv_record *record,
                   const kv_plot_request *request, kv_error *err);
 
