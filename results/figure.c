@@ -306,6 +306,25 @@ void kv_figure_draw_lines(const kv_figure *g)
     fputs("\n", g->script);
 }
 
+/* Where long names leave little room: few tics. */
+static void set_bar_tics(const kv_figure *g)
+{
+    size_t longest = 1;
+    for (int64_t i = 0; i < g->n_x; i++) {
+        char buffer[KV_REAL_TEXT];
+        const char *const name =
+            kv_coordinate_text(buffer, kv_frame_dimension(g->frame, g->x), x_index(g, i));
+        if (strlen(name) > longest) longest = strlen(name);
+    }
+    if (g->is_text || longest <= 30) return;
+    double const third = g->largest / 3, ten = pow(10, floor(log10(third)));
+    double const step = third < 2 * ten ? ten : third < 5 * ten ? 2 * ten : 5 * ten;
+    if (g->is_log && g->largest > 1e4 * g->smallest)
+        fputs("set xtics 100\n", g->script);
+    else if (!g->is_log && g->largest > 0)
+        fprintf(g->script, "set xtics %g\n", step);
+}
+
 /* Schemes from top to bottom, a bar for each series; points where the axis is logarithmic, for a
  * bar has no length there. */
 void kv_figure_draw_bars(const kv_figure *g)
@@ -314,6 +333,7 @@ void kv_figure_draw_bars(const kv_figure *g)
     kv_figure_set_label(g, "xlabel", g->metric->name, g->metric->units);
     set_value_axis(g, "x", 1);
     set_text_axis(g, "y", kv_frame_dimension(g->frame, g->x), g->n_x, 0, -1);
+    set_bar_tics(g);
     fprintf(g->script, "set yrange [%g:0.6]\n", 0.4 - (double)g->n_x);
     set_key(g);
     for (int64_t s = 0; s < g->n_series; s++) {
