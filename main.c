@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kernels/backend.h"
@@ -17,6 +16,7 @@
 #include "kernels/shorthand.h"
 #include "results/file.h"
 #include "results/plot.h"
+#include "results/progress.h"
 #include "results/provenance.h"
 #include "results/run.h"
 #include "results/store.h"
@@ -71,8 +71,7 @@ static const option_row option_table[] = {
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
 
-/* ---- the run that Ctrl-C may stop --------------------------------------------------------------
- */
+/* ---- the run that Ctrl-C may stop ---- */
 
 static volatile sig_atomic_t interrupted;
 
@@ -91,38 +90,15 @@ static void catch_interrupts(void)
     sigaction(SIGXFSZ, &action, NULL);
 }
 
-/* Progress of a run: units finished, and where they are kept. */
+/* What the sweep's sink needs. */
 typedef struct {
     kv_run *run;
-    int64_t n_units, n_before;
-    double start_s;
-    bool is_shown;
-} progress;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void show_progress(const progress *p)
-{
-    if (!p->is_shown) return;
-    int64_t const done = kv_run_count_done(p->run), fresh = done - p->n_before;
-    double const elapsed = now_s() - p->start_s;
-    int const width = 30, filled = (int)(width * done / (p->n_units ? p->n_units : 1));
-    fprintf(stderr, "\r[%.*s%*s] %lld/%lld units", filled, "##############################",
-            width - filled, "", (long long)done, (long long)p->n_units);
-    if (fresh > 0)
-        fprintf(stderr, "  %.2f/s  ETA %.0f s ", (double)fresh / elapsed,
-                elapsed / (double)fresh * (double)(p->n_units - done));
-    fputs("\033[K", stderr);
-}
+    kv_progress progress;
+} sweep_run;
 
 static bool unit_is_done(void *context, int64_t unit)
 {
-    return kv_run_is_done(((progress *)context)->run, unit);
+    return kv_run_is_done(((sweep_run *)context)->run, unit);
 }
 
 static bool run_is_cancelled(void *context)
@@ -133,14 +109,13 @@ static bool run_is_cancelled(void *context)
 
 static kv_status put_unit(void *context, int64_t unit, const double *values, kv_error *err)
 {
-    progress *const p = context;
-    kv_status const status = kv_run_put(p->run, unit, values, err);
-    if (status == KV_OK) show_progress(p);
+    sweep_run *const r = context;
+    kv_status const status = kv_run_put(r->run, unit, values, err);
+    if (status == KV_OK) kv_progress_show(&r->progress);
     return status;
 }
 
-/* ---- sweep, check
- * -------------------------------------------------------------------------------- */
+/* ---- sweep, check ---- */
 
 /* Where schemes/ and models/ are looked for: the source tree, then the installed data. */
 static const char *const data_dirs[] = {KVANT_SOURCE_DIR "/configs", KVANT_DATA_DIR};
@@ -276,13 +251,13 @@ static kv_status run_sweep(const options *o, kv_error *err)
                                       .resume = o->resume,
                                       .values_per_unit = kv_sweep_values_per_unit(sweep)},
                        err));
-    progress p = {run, kv_sweep_units(sweep), kv_run_count_done(run), now_s(),
-                  !o->quiet && isatty(STDERR_FILENO)};
-    kv_sweep_sink const sink = {&p, unit_is_done, put_unit, run_is_cancelled};
+    sweep_run r = {.run = run};
+    kv_sweep_sink const sink = {&r, unit_is_done, put_unit, run_is_cancelled};
     catch_interrupts();
-    show_progress(&p);
+    kv_progress_start(&r.progress, !o->quiet && isatty(STDERR_FILENO) ? stderr : NULL, run,
+                      kv_sweep_units(sweep));
     status = kv_sweep_run(sweep, backend, threads, &sink, err);
-    if (p.is_shown) fputs("\r\033[K", stderr);
+    kv_progress_clear(&r.progress);
     if (status != KV_OK && kv_run_count_done(run) > 0)
         fprintf(stderr,
                 "kvant: %lld of %lld units are kept in %s.run; run the same command with "
@@ -319,14 +294,15 @@ done:
     return status;
 }
 
-/* ---- show, plot
- * ----------------------------------------------------------------------------------- */
+/* ---- show, plot ---- */
 
 /* A capture's statistics per layer, or a result file as it is. */
 static kv_status read_record(kv_record **out, bool *is_capture, const char *path, kv_error *err)
 {
     kv_capture *capture = NULL;
     kv_error not_capture = {0}, not_result = {0};
+    *is_capture = false;
+    if (kv_store_is_sealed(path)) return kv_store_read(out, path, err);
     kv_status status = kv_capture_open(&capture, path, &not_capture);
     *is_capture = status == KV_OK;
     if (status == KV_OK) {
@@ -387,8 +363,7 @@ done:
     return status;
 }
 
-/* ---- list, bench
- * ------------------------------------------------------------------------------------ */
+/* ---- list, bench ---- */
 
 static kv_status list_formats(kv_error *err)
 {
@@ -417,26 +392,14 @@ static void list_stages(const char *title, const kv_stage_row *(*row_at)(size_t)
 /* The rest of what a scheme's text may hold; the words are those of kernels/shorthand.h. */
 static kv_status list_options(kv_error *err)
 {
-    static const struct {
-        const char *name, *about;
-    } rows[] = {
-        {"zero", "asymmetric: a scale and a minimum (integer formats)"},
-        {"outliers=P", "the P % largest magnitudes stay at f16, with a 16-bit index each"},
-        {"pre-rope", "keys are quantized before RoPE"},
-        {"static=N", "ranges from the first N quantized tokens; later ones saturate"},
-        {"static=seed:K", "ranges from K other draws of the same heads"},
-        {"sinks=N", "the first N tokens stay at f16"},
-        {"window=N", "the last N tokens stay at f16"},
-        {"flush=N", "the last T mod N tokens stay at f16"},
-    };
     (void)err;
     printf("A scheme: format[/tile][:option[=value]]..., for example int4/32x1:zero:scale=f16\n"
            "\ntiles: what shares a scale\n");
     for (size_t i = 0; kv_tile_at(i); i++)
         printf("  %-20s %s\n", kv_tile_at(i)->name, kv_tile_at(i)->about);
     printf("\noptions\n");
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        printf("  %-20s %s\n", rows[i].name, rows[i].about);
+    for (size_t i = 0; kv_shorthand_option_at(i); i++)
+        printf("  %-20s %s\n", kv_shorthand_option_at(i)->syntax, kv_shorthand_option_at(i)->about);
     list_stages("options: transforms, in this order", kv_transform_at, "");
     list_stages("options: ranges", kv_range_at, "");
     list_stages("options: how scales are stored", kv_scale_at, "scale=");
@@ -547,8 +510,7 @@ static kv_status run_bench(const options *o, kv_error *err)
     return KV_OK;
 }
 
-/* ---- the table of commands
- * ---------------------------------------------------------------------------- */
+/* ---- the table of commands ---- */
 
 static kv_status run_help(const options *o, kv_error *err);
 
@@ -640,8 +602,7 @@ static kv_status run_help(const options *o, kv_error *err)
     return KV_OK;
 }
 
-/* ---- options
- * ---------------------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 static kv_status push(const char **list, int *count, const char *text, kv_error *err)
 {
@@ -731,7 +692,9 @@ int main(int argc, char **argv)
     const char *const name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, "--version") == 0) {
         printf("kvant %s\n", kv_this_build.version);
-        return 0;
+        bool const is_bad = fflush(stdout) != 0;
+        if (is_bad) fprintf(stderr, "kvant: writing to standard output: %s\n", strerror(errno));
+        return is_bad;
     }
     const command *const c =
         find_command(strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ? "help" : name);

@@ -12,6 +12,8 @@
 #ifndef KVANT_RESULTS_STORE_H
 #define KVANT_RESULTS_STORE_H
 
+#include <stdbool.h>
+
 #include "kernels/record.h"
 
 /* Writes all of the record under a temporary name beside `path`, syncs it and renames it: `path` is
@@ -23,5 +25,9 @@ kv_status kv_store_write(const char *path, const kv_record *record, kv_error *er
  * are neither a text nor a number are left out. KV_EINPUT for anything else: broken, truncated,
  * not HDF5, or HDF5 of another layout. The caller frees *out. Thread-safe. */
 kv_status kv_store_read(kv_record **out, const char *path, kv_error *err);
+
+/* Whether the file ends with the seal of kv_store_write: a result, whole or damaged, whose bytes
+ * only kv_store_read should look at. */
+bool kv_store_is_sealed(const char *path);
 
 #endif
