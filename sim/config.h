@@ -24,7 +24,13 @@
 #include "sim/scheme.h"
 #include "sim/yaml.h"
 
-enum { KV_CONFIG_MAX_AXES = 8, KV_CONFIG_MAX_POINTS = 100000 };
+enum {
+    KV_CONFIG_MAX_AXES = 8,
+    KV_CONFIG_MAX_VALUES = 10000, /* of one axis */
+    KV_CONFIG_MAX_POINTS = 100000,
+    KV_CONFIG_MAX_SCHEMES = 4096,
+    KV_CONFIG_MAX_UNITS = 10000000 /* points x layers x seeds */
+};
 
 /* One swept key and the values it takes. */
 typedef struct {

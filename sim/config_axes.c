@@ -76,6 +76,9 @@ static kv_status read_axis(kv_config *config, const char *path, const kv_yaml_no
         kv_problem_add(problems, key, "sweep: %s: is the same for the whole run", axis.path);
     else if (list->kind != KV_YAML_LIST || !list->count)
         kv_problem_add(problems, list, "sweep: %s: expected a list of values", axis.path);
+    else if (list->count > KV_CONFIG_MAX_VALUES)
+        kv_problem_add(problems, list, "sweep: %s: %zu values, at most %d are possible", axis.path,
+                       list->count, KV_CONFIG_MAX_VALUES);
     else if (config->n_axes == KV_CONFIG_MAX_AXES)
         kv_problem_add(problems, key, "sweep: more than %d keys", KV_CONFIG_MAX_AXES);
     else {
@@ -102,8 +105,9 @@ static kv_status read_axes(kv_config *config, const kv_yaml_node *mapping, const
         if (value->kind == KV_YAML_MAPPING)
             KV_TRY(read_axes(config, value, path, problems, err));
         else if (strncmp(path, heads_prefix, skip) != 0)
-            kv_problem_add(problems, key, "sweep: %s: only keys of heads can be swept, as heads.%s",
-                           path, path);
+            kv_problem_add(problems, key, "sweep: %s: only keys of heads can be swept%s%s", path,
+                           kv_keys_target(&kv_heads_table, path) ? ", as heads." : "",
+                           kv_keys_target(&kv_heads_table, path) ? path : "");
         else
             KV_TRY(read_axis(config, path + skip, key, value, problems, err));
     }

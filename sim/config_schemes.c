@@ -35,15 +35,22 @@ static kv_status sort_out(kv_status status, const kv_error *found, const kv_yaml
 static kv_status add_scheme(kv_config *config, kv_scheme *scheme, const kv_yaml_node *node,
                             kv_problems *problems, kv_error *err)
 {
-    size_t capacity = (size_t)config->n_schemes;
+    size_t const count = (size_t)config->n_schemes;
+    size_t capacity = count > 0;
     kv_status status = KV_OK;
+    while (capacity < count) capacity *= 2; /* as kv_grow has made it */
+    if (count == KV_CONFIG_MAX_SCHEMES) {
+        kv_problem_add(problems, node, "schemes: more than %d", KV_CONFIG_MAX_SCHEMES);
+        kv_scheme_free_contents(scheme);
+        return KV_OK;
+    }
     for (int64_t i = 0; i < config->n_schemes; i++)
         if (strcmp(config->schemes[i].name, scheme->name) == 0) {
             kv_problem_add(problems, node, "schemes: \"%s\" is there twice", scheme->name);
             goto done;
         }
-    KV_TRY(kv_grow((void **)&config->schemes, &capacity, capacity, capacity + 1,
-                   sizeof *config->schemes, err));
+    KV_TRY(kv_grow((void **)&config->schemes, &capacity, count, count + 1, sizeof *config->schemes,
+                   err));
     config->schemes[config->n_schemes++] = *scheme, *scheme = (kv_scheme){0};
 done:
     kv_scheme_free_contents(scheme);
@@ -260,6 +267,16 @@ kv_status kv_config_check(const kv_config *config, const kv_yaml_node *root, kv_
     bool const is_capture = config->heads.generator == KV_GENERATOR_CAPTURE;
     int64_t const points = kv_config_points(config);
     int64_t const layers = config->n_profile && !is_capture ? config->heads.layers : 1;
+    double const units = (double)points * (double)(is_capture ? 1 : config->heads.layers) *
+                         (double)config->heads.seeds.count;
+    if (units > KV_CONFIG_MAX_UNITS) {
+        kv_yaml_node const whole = {.file = root->file};
+        kv_problem_add(
+            problems, &whole,
+            "%.0f units of work (sweep points x layers x seeds), at most %d are possible", units,
+            KV_CONFIG_MAX_UNITS);
+        return KV_OK;
+    }
     for (int64_t p = 0; p < points; p++)
         for (int64_t l = 0; l < layers; l++) {
             int64_t index[KV_CONFIG_MAX_AXES] = {0};

@@ -30,6 +30,10 @@ static kv_status check_rope(const kv_heads_config *c, kv_error *err)
     bool const has_original =
         r->scaling == KV_ROPE_SCALING_YARN || r->scaling == KV_ROPE_SCALING_LLAMA3;
     if (r->layout == KV_ROPE_NONE) return KV_OK;
+    if (!(r->base > 1)) return REFUSE("heads.rope.base: must be above 1");
+    if (r->scaling == KV_ROPE_SCALING_NTK && rotary_dim < 4)
+        return REFUSE("heads.rope.rotary_dim: %" PRId64 ": scaling ntk needs 4 or more",
+                      rotary_dim);
     if (rotary_dim % 2 || rotary_dim > c->head_dim)
         return REFUSE("heads.rope.rotary_dim: %" PRId64
                       " must be even and at most heads.head_dim = %" PRId64,
