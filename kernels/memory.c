@@ -8,10 +8,11 @@
 #include "kernels/memory.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
+enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, WORTH_ASKING = 256 << 20 };
 
 static KV_THREAD_LOCAL long fail_countdown = -1; /* test hook; per thread, so tests stay exact */
 static KV_THREAD_LOCAL long allocation_count = 0;
@@ -50,13 +51,32 @@ static void *aligned_block(size_t bytes)
     return aligned_alloc(ALIGNMENT, bytes);
 }
 
+/* Linux grants more than it has and kills the process later; so large requests ask first. */
+static bool is_there(size_t bytes)
+{
+#if defined(__linux__)
+    char line[128];
+    unsigned long long available_kib = 0;
+    FILE *const file = bytes >= WORTH_ASKING ? fopen("/proc/meminfo", "r") : NULL;
+    if (!file) return true;
+    bool is_found = false;
+    while (!is_found && fgets(line, sizeof line, file))
+        is_found = sscanf(line, "MemAvailable: %llu kB", &available_kib) == 1;
+    fclose(file);
+    return !is_found || bytes / 1024 < available_kib;
+#else
+    (void)bytes;
+    return true;
+#endif
+}
+
 static kv_status allocate(void **out, size_t count, size_t size, bool is_set, kv_error *err)
 {
     if (size != 0 && count > (SIZE_MAX - HUGE_PAGE) / size) return out_of_memory(err, count, size);
     allocation_count++;
     if (fail_countdown >= 0 && fail_countdown-- == 0) return out_of_memory(err, count, size);
     size_t const bytes = (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    void *memory = aligned_block(bytes > 0 ? bytes : ALIGNMENT);
+    void *memory = is_there(bytes) ? aligned_block(bytes > 0 ? bytes : ALIGNMENT) : NULL;
     if (!memory) return out_of_memory(err, count, size);
     if (is_set) memset(memory, 0, bytes);
     *out = memory;
