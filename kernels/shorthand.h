@@ -22,6 +22,12 @@ kv_status kv_quantizer_parse(kv_quantizer *out, const char *text, bool is_key, k
 /* The canonical shorthand of a quantizer; it parses back to the same settings. Caller frees. */
 kv_status kv_quantizer_text(char **out, const kv_quantizer *q, kv_error *err);
 
+/* The options that are no rows of stages.h, for listings; NULL past the end. */
+typedef struct {
+    const char *syntax, *about;
+} kv_shorthand_option;
+const kv_shorthand_option *kv_shorthand_option_at(size_t index);
+
 /* The candidate closest to `text` (edit distance at most 3 and at most half its length), or NULL.
  */
 const char *kv_closest_name(const char *text, const char *const *candidates, size_t count);
