@@ -303,7 +303,9 @@ static kv_status read_record(kv_record **out, bool *is_capture, const char *path
     kv_error not_capture = {0}, not_result = {0};
     *is_capture = false;
     if (kv_store_is_sealed(path)) return kv_store_read(out, path, err);
-    kv_status status = kv_capture_open(&capture, path, &not_capture);
+    kv_status status = kv_capture_probe(path, err);
+    if (status != KV_OK) return status;
+    status = kv_capture_open(&capture, path, &not_capture);
     *is_capture = status == KV_OK;
     if (status == KV_OK) {
         status = kv_capture_statistics(out, capture, err);

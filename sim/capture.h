@@ -63,6 +63,11 @@ typedef struct kv_capture kv_capture;
 kv_status kv_capture_open(kv_capture **out, const char *path, kv_error *err);
 kv_status kv_capture_open_tensors(kv_capture **out, const kv_capture_spec *specs, int64_t count,
                                   kv_error *err);
+/* Reads an HDF5 capture once in a child process: KV_EINPUT where the file is damaged so that the
+ * HDF5 library itself crashes or does not end. Any other fault is left to kv_capture_open. For
+ * files of unknown origin, before they are opened for the first time. */
+kv_status kv_capture_probe(const char *path, kv_error *err);
+
 void kv_capture_close(kv_capture *capture);
 
 int64_t kv_capture_layers(const kv_capture *capture);

@@ -33,6 +33,7 @@ static kv_status find_capture_layers(kv_sweep *s, kv_error *err)
     const kv_heads_config *const heads = &s->config->heads;
     kv_capture *capture = NULL;
     bool const is_chosen = heads->capture_layers.count > 0, is_map = heads->capture_map.count > 0;
+    if (!is_map) KV_TRY(kv_capture_probe(heads->capture, err));
     if (!is_chosen && !is_map) KV_TRY(kv_capture_open(&capture, heads->capture, err));
     s->n_layers = is_chosen ? heads->capture_layers.count
                   : is_map  ? heads->capture_map.count

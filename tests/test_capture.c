@@ -148,6 +148,8 @@ static void write_capture(const char *path, const change *c)
     if (c->cut && truncate(path, c->cut) != 0) printf("cannot cut %s\n", path);
 }
 
+static void write_bytes(const char *path, const void *bytes, size_t size);
+
 static void check_good(void)
 {
     kv_error err = {0};
@@ -183,6 +185,18 @@ static void check_good(void)
 }
 
 /* With every setting a layer may have. */
+/* Whole, broken and missing files all come back from the probe: only a crash or a hang is its own.
+ */
+static void check_probe(void)
+{
+    kv_error err = {0};
+    write_capture("t.h5", &(change){0});
+    CHECK(kv_capture_probe("t.h5", &err) == KV_OK, "%s", err.message);
+    write_bytes("broken.h5", "\211HDF\r\n\032\n and no more", 24);
+    CHECK(kv_capture_probe("broken.h5", &err) == KV_OK, "%s", err.message);
+    CHECK(kv_capture_probe("missing.h5", &err) == KV_OK, "%s", err.message);
+}
+
 static void check_optional(void)
 {
     static const struct {
@@ -694,6 +708,7 @@ int main(void)
     }
     check_good();
     check_optional();
+    check_probe();
     check_broken();
     check_npy();
     check_safetensors();
