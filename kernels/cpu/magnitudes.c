@@ -39,7 +39,8 @@ static range guess_median(const float *x, int64_t n, uint32_t largest)
 {
     uint32_t sample[SAMPLE];
     if (n < 8 * SAMPLE) return (range){0, largest};
-    for (int64_t i = 0; i < SAMPLE; i++) sample[i] = magnitude_bits(x[n / SAMPLE * i + i % 64]);
+    int64_t const step = n / SAMPLE, shift = step < 64 ? step : 64; /* no channel is favoured */
+    for (int64_t i = 0; i < SAMPLE; i++) sample[i] = magnitude_bits(x[step * i + i % shift]);
     qsort(sample, SAMPLE, sizeof sample[0], ascending);
     return (range){sample[SAMPLE / 2 - SPREAD], sample[SAMPLE / 2 + SPREAD]};
 }
