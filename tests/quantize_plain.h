@@ -146,7 +146,7 @@ static void plain_transform(plain *p)
             float most = 0;
             for (int64_t t = 0; t < n; t++)
                 most = fmaxf(most, fmaxf(fabsf(y[t * D + c]), fabsf(y[t * D + pair])));
-            double const a = s[KV_TRANSFORM_SMOOTH].value ? s[KV_TRANSFORM_SMOOTH].value : 0.5;
+            double const a = s[KV_TRANSFORM_SMOOTH].value != 0 ? s[KV_TRANSFORM_SMOOTH].value : 0.5;
             p->lambda[g * D + c] = most > 0 ? (float)pow((double)most, a) : 1;
         }
         for (int64_t i = 0; i < n * D; i++) {
