@@ -192,7 +192,7 @@ static void check_probe(void)
     kv_error err = {0};
     write_capture("t.h5", &(change){0});
     CHECK(kv_capture_probe("t.h5", &err) == KV_OK, "%s", err.message);
-    write_bytes("broken.h5", "\211HDF\r\n\032\n and no more", 24);
+    write_bytes("broken.h5", "\211HDF\r\n\032\n and no more", 20);
     CHECK(kv_capture_probe("broken.h5", &err) == KV_OK, "%s", err.message);
     CHECK(kv_capture_probe("missing.h5", &err) == KV_OK, "%s", err.message);
 }
