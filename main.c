@@ -14,6 +14,7 @@
 #include "kernels/bench.h"
 #include "kernels/memory.h"
 #include "kernels/shorthand.h"
+#include "kernels/text.h"
 #include "results/file.h"
 #include "results/plot.h"
 #include "results/progress.h"
@@ -400,8 +401,11 @@ static kv_status list_options(kv_error *err)
     for (size_t i = 0; kv_tile_at(i); i++)
         printf("  %-20s %s\n", kv_tile_at(i)->name, kv_tile_at(i)->about);
     printf("\noptions\n");
-    for (size_t i = 0; kv_shorthand_option_at(i); i++)
-        printf("  %-20s %s\n", kv_shorthand_option_at(i)->syntax, kv_shorthand_option_at(i)->about);
+    for (size_t i = 0; kv_shorthand_option_at(i); i++) {
+        const kv_shorthand_option *const option = kv_shorthand_option_at(i);
+        int const width = 20 - (int)strlen(option->name);
+        printf("  %s%-*s %s\n", option->name, width, option->value, option->about);
+    }
     list_stages("options: transforms, in this order", kv_transform_at, "");
     list_stages("options: ranges", kv_range_at, "");
     list_stages("options: how scales are stored", kv_scale_at, "scale=");
@@ -477,10 +481,15 @@ static kv_status run_list(const options *o, kv_error *err)
 {
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         if (strcmp(lists[i].name, o->arguments[0]) == 0) return lists[i].list(err);
-    return KV_FAIL(err, KV_EREQUEST,
-                   "unknown list \"%s\"; choose one of: formats, options, schemes, metrics, "
-                   "models, backends, keys",
-                   o->arguments[0]);
+    kv_text names = {0};
+    kv_status status = KV_OK;
+    for (size_t i = 0; status == KV_OK && i < sizeof lists / sizeof lists[0]; i++)
+        status = kv_text_add(&names, err, "%s%s", i ? ", " : "", lists[i].name);
+    if (status == KV_OK)
+        status = KV_FAIL(err, KV_EREQUEST, "unknown list \"%s\"; choose one of: %s",
+                         o->arguments[0], names.data);
+    kv_text_free(&names);
+    return status;
 }
 
 static void print_bench_row(const kv_bench_row *row, bool is_json, bool is_last)

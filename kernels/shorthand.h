@@ -22,9 +22,11 @@ kv_status kv_quantizer_parse(kv_quantizer *out, const char *text, bool is_key, k
 /* The canonical shorthand of a quantizer; it parses back to the same settings. Caller frees. */
 kv_status kv_quantizer_text(char **out, const kv_quantizer *q, kv_error *err);
 
-/* The options that are no rows of stages.h, for listings; NULL past the end. */
+/* The options that are no rows of stages.h, for listings: `value` is what follows the name ("=N",
+ * or
+ * ""). NULL past the end. */
 typedef struct {
-    const char *syntax, *about;
+    const char *name, *value, *about;
 } kv_shorthand_option;
 const kv_shorthand_option *kv_shorthand_option_at(size_t index);
 
