@@ -14,7 +14,7 @@ static const char *always(void)
 
 static const kv_backend backends[] = {
     {"cpu", "this machine's processors: OpenMP, and the widest vectors there are", always,
-     kv_cpu_evaluate},
+     kv_cpu_evaluate, kv_cpu_attend},
 };
 enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
 

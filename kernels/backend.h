@@ -100,6 +100,19 @@ kv_status kv_measurements_create(kv_measurements **out, const kv_layer *layer,
                                  const kv_evaluation *evaluation, kv_error *err);
 void kv_measurements_free(kv_measurements *m);
 
+/* Attention of queries that the caller makes, as in decoding: every query head has the same number
+ * of rows, every row sees the cache from `position` (clamped by the layer's window), and each row
+ * names the key and the value quantizer of the cache it reads; -1 is the unquantized one. The
+ * layer's own queries, positions and needles are not used. */
+typedef struct {
+    int64_t n_keys, n_values;
+    const kv_quantizer *keys, *values;
+    int64_t rows;
+    int64_t position;         /* the token the rows stand on */
+    const float *query;       /* [H][rows][D] after RoPE */
+    const int32_t (*pair)[2]; /* [rows] key and value quantizer, -1 for none */
+} kv_attention;
+
 typedef struct {
     const char *name;
     const char *about;
@@ -108,6 +121,10 @@ typedef struct {
     /* Evaluates one layer with up to `threads` threads. The numbers do not depend on `threads`. */
     kv_status (*evaluate)(const kv_layer *layer, const kv_evaluation *evaluation, int threads,
                           kv_measurements *out, kv_error *err);
+    /* out [H][rows][D] = softmax(q.k^ softmax_scale) v^. A row's numbers depend neither on
+     * `threads` nor on the other rows. */
+    kv_status (*attend)(const kv_layer *layer, const kv_attention *attention, int threads,
+                        float *out, kv_error *err);
 } kv_backend;
 
 const kv_backend *kv_backend_at(size_t index); /* NULL past the end */

@@ -144,6 +144,12 @@ kv_fit_scales kv_fit_scales_of(const kv_fit *fit);
  * block. */
 int64_t kv_fit_bits(const kv_fit *fit);
 
+/* The same without a tensor, for a cache of shape->tokens tokens: equal to kv_fit_bits but for
+ * outliers, where ties in the data may keep more elements than the percentile asks for.
+ * KV_EREQUEST as kv_quantizer_check, and where it does not fit int64_t. */
+kv_status kv_quantizer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *shape,
+                            kv_error *err);
+
 KV_EXTERN_C_END
 
 #endif
