@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-#include "tuner/frontier.h"
 #include "sim/policy.h"
+#include "tuner/frontier.h"
 #include "tuner/problem.h"
 
 /* Exactly one limit is given. Errors are in the problem's reported kind (see error_kind). */
