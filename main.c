@@ -12,10 +12,10 @@
 
 #include "kernels/backend.h"
 #include "kernels/bench.h"
+#include "kernels/file.h"
 #include "kernels/memory.h"
 #include "kernels/shorthand.h"
 #include "kernels/text.h"
-#include "results/file.h"
 #include "results/plot.h"
 #include "results/progress.h"
 #include "results/provenance.h"

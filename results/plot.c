@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/file.h"
 #include "kernels/memory.h"
 #include "results/figure.h"
-#include "results/file.h"
 #include "results/gnuplot.h"
 
 enum { MOST_LINES = 16 };

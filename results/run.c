@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/file.h"
 #include "kernels/memory.h"
-#include "results/file.h"
 #include "results/provenance.h"
 #include "results/sha256.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/file.h"
 #include "kernels/hdf5_lock.h"
 #include "kernels/memory.h"
-#include "results/file.h"
 #include "results/hdf5_call.h"
 #include "results/sha256.h"
 #include "results/store.h"

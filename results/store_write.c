@@ -1,14 +1,14 @@
 /* Writing a record as HDF5: see store.h.
  *
  * HDF5 builds the file in memory and never touches the disk: a failed write there would leave the
- * library unable to close, and it never syncs. The finished image goes out through results/file.h.
+ * library unable to close, and it never syncs. The finished image goes out through kernels/file.h.
  */
 #include <math.h>
 #include <string.h>
 
+#include "kernels/file.h"
 #include "kernels/hdf5_lock.h"
 #include "kernels/memory.h"
-#include "results/file.h"
 #include "results/hdf5_call.h"
 #include "results/sha256.h"
 #include "results/store.h"

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/file.h"
 #include "kernels/memory.h"
-#include "results/file.h"
 #include "results/plot.h"
 #include "tests/check.h"
 

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/file.h"
 #include "kernels/memory.h"
-#include "results/file.h"
 #include "results/run.h"
 #include "tests/check.h"
 

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/file.h"
 #include "kernels/hdf5_lock.h"
 #include "kernels/memory.h"
-#include "results/file.h"
 #include "results/interval.h"
 #include "results/provenance.h"
 #include "results/sha256.h"

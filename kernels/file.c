@@ -1,5 +1,5 @@
 /* Whole files: see file.h. */
-#include "results/file.h"
+#include "kernels/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,25 @@
+/* Files that are whole or not there: written under a temporary name, synced, renamed, and the
+ * folder synced. */
+#ifndef KVANT_KERNELS_FILE_H
+#define KVANT_KERNELS_FILE_H
+
+#include <stddef.h>
+
+#include "kernels/error.h"
+
+/* Replaces `path` by `size` bytes. On failure `path` is untouched and nothing is left behind. */
+kv_status kv_file_replace(const char *path, const void *bytes, size_t size, kv_error *err);
+
+/* The first half for writers that are other programs: a new name beside `path`, with the same
+ * ending; the caller frees it. Then kv_file_commit syncs and renames it; on failure it is removed.
+ */
+kv_status kv_file_temporary(char **out, const char *path, kv_error *err);
+kv_status kv_file_commit(const char *temporary, const char *path, kv_error *err);
+
+/* Syncs the folder that `path` lies in, so that a new or removed name survives a power failure. */
+kv_status kv_file_sync_folder(const char *path, kv_error *err);
+
+/* All bytes of a file, and one 0 after them that *size does not count. The caller frees. */
+kv_status kv_file_read(char **out, size_t *size, const char *path, kv_error *err);
+
+#endif
