@@ -84,6 +84,8 @@ typedef struct {
     double sink_key_gain, sink_value_gain, sink_mass;
     int64_t drift;
     double drift_rate;
+    double stack_gain;     /* of the decode stack (sim/stack.h) */
+    int64_t stack_streams; /* S of the metrics that run it */
 } kv_heads_config;
 
 /* Copy and release of everything a configuration owns. */
@@ -106,5 +108,23 @@ const kv_layer *kv_heads_layer(const kv_heads *heads);
 
 /* Class of each query row, [query_heads][Q]. */
 const uint8_t *kv_heads_classes(const kv_heads *heads);
+
+/* The numbers of the layers that a configuration asks for: 0 ... layers - 1, or those of its
+ * capture. The caller frees *out [*count]. */
+kv_status kv_heads_layer_numbers(int64_t **out, int64_t *count, const kv_heads_config *config,
+                                 kv_error *err);
+
+/* Heads for decoding, whose queries the caller makes: `queries` rows of each query head, all at the
+ * last token, of the classes that the configuration shares out. Keys and values are those of
+ * kv_heads_create. source.query is NULL. */
+kv_status kv_heads_create_decoding(kv_heads **out, const kv_heads_config *config, int64_t layer,
+                                   int64_t seed, int64_t queries, kv_error *err);
+
+/* Pulls such queries of one kv head's group, [group * Q][D] after RoPE, until the targets hold;
+ * leaves them alone where nothing is asked. Different kv heads may be pulled at once. */
+kv_status kv_heads_pull(kv_heads *heads, int64_t kv_head, float *query, kv_error *err);
+
+/* Heads draw from kv_stream_id's tensors below this one, and from no others. */
+enum { KV_HEADS_STREAMS = 11 };
 
 #endif

@@ -111,6 +111,10 @@ static const kv_key_spec rows[KV_HEADS_KEYS] = {
     {"drift.kind", CHOICE, AT(drift), "none", 0, 0, drifts, "",
      "growth of keys with position: 1 + rate t, or 1 + rate ln(1 + t)", 0, 0},
     {"drift.rate", REAL, AT(drift_rate), "0", -1, 1e6, NULL, "", "rate", 0, 0},
+    {"stack.gain", REAL, AT(stack_gain), "1", 0, 1e6, NULL, "",
+     "RMS of what each half of a layer adds to the decode stack's residual stream", 0, 0},
+    {"stack.streams", INT, AT(stack_streams), "4", 1, 65536, NULL, "streams",
+     "decode streams of stack_err and stack_err_layer", KV_KEY_FIXED, 0},
 };
 /* clang-format on */
 

@@ -5,7 +5,7 @@
 #include "sim/heads.h"
 #include "sim/keys.h"
 
-enum { KV_HEADS_KEYS = 48 };
+enum { KV_HEADS_KEYS = 50 };
 extern const kv_key_table kv_heads_table; /* of KV_HEADS_KEYS rows; the struct is kv_heads_config */
 
 /* Reads a `heads:` mapping; `profile` is left to the caller. given [KV_HEADS_KEYS] as in

@@ -4,7 +4,8 @@
  * heads_streams.c  the random numbers of each tensor and head, by generator
  * heads_plan.c     what is planted where: channel means and spreads, gains, query classes
  * heads_queries.c  pulls queries towards sinks, recent tokens and needles
- * heads_capture.c  the same callbacks on captured tensors */
+ * heads_capture.c  the same callbacks on captured tensors
+ * heads_decode.c   heads whose queries the caller makes, and which layers there are */
 #ifndef KVANT_SIM_HEADS_STATE_H
 #define KVANT_SIM_HEADS_STATE_H
 

@@ -47,6 +47,8 @@ struct kv_cursor {
 
 /* ---- philox ---- */
 
+_Static_assert((int)KV_CHOICE_VALUE_MEAN < (int)KV_HEADS_STREAMS, "heads keep to their streams");
+
 /* The stream of a tensor (kv_stream_tensor) or of a choice (kv_choice) of one head. */
 static uint64_t stream_of(int64_t layer, int64_t calibration, int64_t head, unsigned purpose)
 {
