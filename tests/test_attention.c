@@ -62,43 +62,6 @@ static void make_schemes(schemes *s)
                                     .want_rows = true};
 }
 
-/* Decoded tensor of one scheme, all kv heads, as attention uses it: [G][T][D]. Also its bits. */
-static float *decode_all(const memory_layer *m, const kv_quantizer *q, bool is_key, double *bits)
-{
-    const kv_layer *const l = &m->layer;
-    int64_t const n = l->tokens * l->head_dim, G = l->kv_heads;
-    const float *const x = !is_key ? m->value : q->is_pre_rope ? m->pre_rope : m->key;
-    bool const is_wide = kv_quantizer_is_layer_wide(q);
-    kv_tensor_shape const fitted = {.heads = is_wide ? G : 1,
-                                    .tokens = l->tokens,
-                                    .head_dim = l->head_dim,
-                                    .rotary_dim = is_key && !q->is_pre_rope ? l->rotary_dim : 0};
-    float *const y = floats(G * n);
-    kv_error err = {0};
-    *bits = 0;
-    for (int64_t first = 0; first < G; first += fitted.heads) {
-        kv_fit *fit = NULL;
-        CHECK(kv_fit_create(&fit, q, &fitted, &err) == KV_OK, "%s", err.message);
-        for (kv_fit_wants wants; (wants = kv_fit_next(fit)) != KV_FIT_READY;) {
-            int64_t const from = wants == KV_FIT_TENSOR ? 0 : 1;
-            int64_t const to = wants == KV_FIT_TENSOR ? 0 : q->static_seeds;
-            for (int64_t c = from; c <= to; c++)
-                for (int64_t h = 0; h < fitted.heads; h++)
-                    kv_fit_absorb(fit, h, x + (c * G + first + h) * n, &err);
-            kv_fit_end_pass(fit, &err);
-        }
-        float *const scratch = floats(kv_fit_scratch_floats(fit, l->tokens));
-        for (int64_t h = 0; h < fitted.heads; h++)
-            kv_fit_decode(fit, h, x + (first + h) * n, 0, l->tokens, y + (first + h) * n, scratch);
-        *bits += (double)kv_fit_bits(fit);
-        free(scratch);
-        kv_fit_free(fit);
-    }
-    for (int64_t h = 0; is_key && q->is_pre_rope && h < G; h++)
-        kv_rope_apply(m->rope, 0, l->tokens, y + h * n);
-    return y;
-}
-
 /* ---- comparison with the reference ---- */
 
 static bool close_to(double found, double expected, double tolerance)

@@ -22,9 +22,11 @@ kv_status kv_cpu_evaluate_with(const kv_cpu_options *options, const kv_layer *la
                                const kv_evaluation *evaluation, int threads, kv_measurements *out,
                                kv_error *err);
 
-/* kv_backend.attend. */
+/* kv_backend.attend; and with a chosen instruction set and block_rows (block_keys is not used). */
 kv_status kv_cpu_attend(const kv_layer *layer, const kv_attention *attention, int threads,
                         float *out, kv_error *err);
+kv_status kv_cpu_attend_with(const kv_cpu_options *options, const kv_layer *layer,
+                             const kv_attention *attention, int threads, float *out, kv_error *err);
 
 KV_EXTERN_C_END
 
