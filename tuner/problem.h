@@ -48,10 +48,13 @@ typedef struct {
     kv_problem_layer *layers;
     kv_problem_side keys, values;
     bool is_separable; /* a choice's error and bytes are its key's plus its value's */
-    /* Columns of the file beyond those above, as text, in file order. */
+    /* Columns of the file beyond those above, as text, in file order; n_rows is 0 without them. */
     int64_t n_rows, n_extra;
-    char **extra_names;  /* [n_extra] */
-    char **extra_values; /* [n_rows][n_extra] */
+    char **extra_names;           /* [n_extra] */
+    char **extra_values;          /* [n_rows][n_extra], within extra_text */
+    char *extra_text;             /* owns the texts of extra_values */
+    int64_t *row_layer;           /* [n_rows] number of the layer */
+    int32_t *row_key, *row_value; /* [n_rows] scheme of the row, -1 for none */
 } kv_problem;
 
 /* KV_EIO, or KV_EINPUT with file:line and every problem at once (the first 20): a missing column, a
@@ -83,8 +86,9 @@ typedef struct {
 kv_status kv_problem_restrict(kv_problem *problem, const kv_restrictions *restrictions,
                               kv_error *err);
 
-/* Integers for the solver: errors as multiples of `unit` (a power of two, as small as sums allow).
- * Options are the choices in their order. Freed with kv_problem_integers_free. */
+/* Integers for the solver: errors rounded to multiples of `unit`, the smallest power of two for
+ * which the layers' largest errors add up to less than 2^61. Options are the choices in their
+ * order. KV_EREQUEST where bytes add up to 2^61 or more. Freed with kv_problem_integers_free. */
 typedef struct {
     kv_knapsack knapsack;
     double unit;
@@ -95,16 +99,25 @@ kv_status kv_problem_integers_create(kv_problem_integers *out, const kv_problem 
                                      kv_error *err);
 void kv_problem_integers_free(kv_problem_integers *integers);
 
+/* The index of a scheme among a side's, -1 for none; compares as restrictions do. */
+int32_t kv_problem_scheme(const kv_problem *problem, const char *text, bool is_key);
+
+/* The position of a layer by its number, -1 for none. */
+int64_t kv_problem_layer_at(const kv_problem *problem, int64_t number);
+
 /* The choice of a layer (by position) with this key and value; -1 for none. */
 int64_t kv_problem_find(const kv_problem *problem, int64_t layer, const char *key,
                         const char *value);
 
-/* Bytes and additive error of an assignment: choice index per layer. */
+/* Bytes and additive error of an assignment: choice index per layer; -1 and NaN where one is -1.
+ * Errors are added in the order of the layers. */
 int64_t kv_problem_bytes(const kv_problem *problem, const int32_t *assignment);
 double kv_problem_error(const kv_problem *problem, const int32_t *assignment);
 
 /* Adds the tables to a record: dimensions layer, key_scheme, value_scheme; table_error and
- * table_bytes [layer][key_scheme][value_scheme], NaN where there is no such choice. */
+ * table_bytes [layer][key_scheme][value_scheme], NaN where there is no such choice. Further columns
+ * of the file become row_NAME over `row`, beside row_layer, row_key and row_value. KV_EREQUEST
+ * where a sparse table would become too large so. */
 kv_status kv_problem_record(kv_record *record, const kv_problem *problem, kv_error *err);
 
 #endif
