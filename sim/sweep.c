@@ -5,7 +5,6 @@
 
 #include "kernels/memory.h"
 #include "kernels/text.h"
-#include "sim/capture.h"
 #include "sim/heads_keys.h"
 #include "sim/sweep_state.h"
 
@@ -24,38 +23,6 @@ static kv_status settings_of(kv_heads_config *out, const kv_sweep *s, int64_t po
     int64_t indices[KV_CONFIG_MAX_AXES] = {0};
     kv_config_point(s->config, point, indices);
     return kv_config_layer(out, s->config, indices, s->layers[layer], err);
-}
-
-/* The layers of a capture: those asked for, those with files, or all of the file. */
-static kv_status find_capture_layers(kv_sweep *s, kv_error *err)
-{
-    kv_status status = KV_OK;
-    const kv_heads_config *const heads = &s->config->heads;
-    kv_capture *capture = NULL;
-    bool const is_chosen = heads->capture_layers.count > 0, is_map = heads->capture_map.count > 0;
-    if (!is_map) KV_TRY(kv_capture_probe(heads->capture, err));
-    if (!is_chosen && !is_map) KV_TRY(kv_capture_open(&capture, heads->capture, err));
-    s->n_layers = is_chosen ? heads->capture_layers.count
-                  : is_map  ? heads->capture_map.count
-                            : kv_capture_layers(capture);
-    KV_TRY(kv_allocate((void **)&s->layers, (size_t)s->n_layers, sizeof *s->layers, err));
-    for (int64_t l = 0; l < s->n_layers; l++)
-        s->layers[l] = is_chosen ? heads->capture_layers.items[l]
-                       : is_map  ? heads->capture_map.files[l].layer
-                                 : kv_capture_layer_at(capture, l)->layer;
-done:
-    kv_capture_close(capture);
-    return status;
-}
-
-static kv_status find_layers(kv_sweep *s, kv_error *err)
-{
-    if (s->config->heads.generator == KV_GENERATOR_CAPTURE) return find_capture_layers(s, err);
-    s->n_layers = s->config->heads.layers;
-    kv_status const status =
-        kv_allocate((void **)&s->layers, (size_t)s->n_layers, sizeof *s->layers, err);
-    for (int64_t l = 0; status == KV_OK && l < s->n_layers; l++) s->layers[l] = l;
-    return status;
 }
 
 /* The largest extents of any unit, and the work of all. */
@@ -80,7 +47,8 @@ static kv_status find_extents(kv_sweep *s, kv_error *err)
             }
             double const tensor = (double)layer.tokens * (double)layer.head_dim;
             double const rows = (double)(layer.query_heads * layer.queries);
-            double const products = (double)(s->n_keys + 1 + s->config->n_schemes + 1);
+            const kv_sweep_plan *const plan = kv_sweep_plan_of(s, l);
+            double const products = (double)(plan->n_keys + 1 + plan->n_pairs + 1);
             int64_t const bytes = (int64_t)(4 * tensor * sizeof(float));
             s->flops += (double)s->n_seeds * 2 * rows * tensor * products;
             if (bytes > s->bytes_per_thread) s->bytes_per_thread = bytes;
@@ -97,42 +65,6 @@ done:
 }
 
 /* ---- schemes and metrics ---- */
-
-/* The index of text among the first n of texts, n where it is new. */
-static int64_t index_of(const char *text, const char *const *texts, int64_t n)
-{
-    int64_t i = 0;
-    while (i < n && strcmp(texts[i], text) != 0) i++;
-    return i;
-}
-
-/* Quantizers are the same where their canonical texts are. */
-static kv_status find_quantizers(kv_sweep *s, kv_error *err)
-{
-    kv_status status = KV_OK;
-    size_t const n = (size_t)s->config->n_schemes;
-    void *keys = NULL, *values = NULL, *pairs = NULL, *key_texts = NULL, *value_texts = NULL;
-    KV_TRY(kv_allocate(&keys, n, sizeof(kv_quantizer), err));
-    s->keys = keys;
-    KV_TRY(kv_allocate(&values, n, sizeof(kv_quantizer), err));
-    s->values = values;
-    KV_TRY(kv_allocate(&pairs, n, sizeof *s->pairs, err));
-    s->pairs = pairs;
-    KV_TRY(kv_allocate(&key_texts, n, sizeof(char *), err));
-    KV_TRY(kv_allocate(&value_texts, n, sizeof(char *), err));
-    for (size_t i = 0; i < n; i++) {
-        const kv_scheme *const scheme = &s->config->schemes[i];
-        int64_t const k = index_of(scheme->key_text, key_texts, s->n_keys);
-        int64_t const v = index_of(scheme->value_text, value_texts, s->n_values);
-        s->pairs[i][0] = k, s->pairs[i][1] = v;
-        ((const char **)key_texts)[k] = scheme->key_text, s->keys[k] = scheme->key;
-        ((const char **)value_texts)[v] = scheme->value_text, s->values[v] = scheme->value;
-        s->n_keys += k == s->n_keys, s->n_values += v == s->n_values;
-    }
-done:
-    kv_free(key_texts), kv_free(value_texts);
-    return status;
-}
 
 static void add_slot(kv_sweep *s, const kv_metric *metric)
 {
@@ -162,8 +94,8 @@ kv_status kv_sweep_create(kv_sweep **out, const kv_config *config, kv_error *err
     kv_sweep *const s = memory;
     s->config = config;
     s->n_points = kv_config_points(config), s->n_seeds = config->heads.seeds.count;
-    KV_TRY(find_layers(s, err));
-    KV_TRY(find_quantizers(s, err));
+    KV_TRY(kv_heads_layer_numbers(&s->layers, &s->n_layers, &config->heads, err));
+    KV_TRY(kv_sweep_make_plans(s, err));
     KV_TRY(find_extents(s, err));
     find_slots(s);
     *out = s, memory = NULL;
@@ -175,7 +107,8 @@ done:
 void kv_sweep_free(kv_sweep *sweep)
 {
     if (!sweep) return;
-    kv_free(sweep->layers), kv_free(sweep->keys), kv_free(sweep->values), kv_free(sweep->pairs);
+    kv_sweep_free_plans(sweep);
+    kv_free(sweep->layers);
     kv_free(sweep);
 }
 
@@ -232,8 +165,8 @@ static int64_t gather_rows(int64_t *rows, const uint8_t *classes, int64_t n_rows
 }
 
 /* Every metric of every scheme for one head, into the unit's values. */
-static void measure_head(double *values, const kv_sweep *s, kv_metric_view *view,
-                         const uint8_t *classes, int64_t *rows)
+static void measure_head(double *values, const kv_sweep *s, const kv_sweep_plan *plan,
+                         kv_metric_view *view, const uint8_t *classes, int64_t *rows)
 {
     for (int class = 0; class < s->n_classes; class ++) {
         view->n_rows = gather_rows(rows, classes, view->measured->rows, view->head, class);
@@ -241,8 +174,8 @@ static void measure_head(double *values, const kv_sweep *s, kv_metric_view *view
             const kv_metric_slot *const t = &s->slots[i];
             if (class >= t->classes || view->head >= t->heads) continue;
             for (int64_t scheme = 0; scheme < t->schemes; scheme++) {
-                view->pair = scheme;
-                view->key = s->pairs[scheme][0], view->value = s->pairs[scheme][1];
+                view->pair = plan->pair_of[scheme];
+                view->key = plan->pairs[view->pair][0], view->value = plan->pairs[view->pair][1];
                 values[t->offset + (scheme * t->heads + view->head) * t->classes + class] =
                     t->metric->value(view);
             }
@@ -260,12 +193,13 @@ static kv_status run_unit(double *values, const kv_sweep *s, int64_t unit,
     kv_heads *heads = NULL;
     kv_measurements *measured = NULL;
     void *rows = NULL, *scratch = NULL;
-    kv_evaluation const what = {.n_keys = s->n_keys,
-                                .n_values = s->n_values,
-                                .n_pairs = s->config->n_schemes,
-                                .keys = s->keys,
-                                .values = s->values,
-                                .pairs = (const int64_t(*)[2])s->pairs,
+    const kv_sweep_plan *const plan = kv_sweep_plan_of(s, place.layer);
+    kv_evaluation const what = {.n_keys = plan->n_keys,
+                                .n_values = plan->n_values,
+                                .n_pairs = plan->n_pairs,
+                                .keys = plan->keys,
+                                .values = plan->values,
+                                .pairs = (const int64_t(*)[2])plan->pairs,
                                 .want_rows = s->wants_rows,
                                 .want_levels = s->wants_levels};
     KV_TRY(settings_of(&settings, s, place.point, place.layer, err));
@@ -278,7 +212,7 @@ static kv_status run_unit(double *values, const kv_sweep *s, int64_t unit,
     for (int64_t i = 0; i < s->values_per_unit; i++) values[i] = NAN;
     kv_metric_view view = {.layer = layer, .measured = measured, .rows = rows, .scratch = scratch};
     for (view.head = 0; view.head < layer->kv_heads; view.head++)
-        measure_head(values, s, &view, kv_heads_classes(heads), rows);
+        measure_head(values, s, plan, &view, kv_heads_classes(heads), rows);
 done:
     if (status != KV_OK)
         kv_error_prepend(err, "layer %lld, seed %lld", (long long)s->layers[place.layer],
