@@ -38,7 +38,7 @@ typedef struct {
 typedef struct {
     char *title, *model;
     const kv_problem *problem; /* after restrictions; not owned */
-    const kv_frontier *frontier;
+    kv_frontier *frontier;
     double unit;   /* of frontier errors: power = integer * unit */
     bool is_power; /* reported errors are powers (a table's own); else square roots of them */
     const char *error_kind;              /* "error", "stack_err" or "out_err" */
