@@ -35,6 +35,17 @@ void kv_profile_free(kv_config *config)
 
 /* ---- reading ---- */
 
+bool kv_layers_parse(const char *text, int64_t *first, int64_t *last)
+{
+    char start[24] = "";
+    if (kv_parse_int(text, first) && *first >= 0) return *last = *first, true;
+    const char *const dash = strchr(text, '-');
+    if (!dash || (size_t)(dash - text) >= sizeof start) return false;
+    memcpy(start, text, (size_t)(dash - text));
+    return kv_parse_int(start, first) && kv_parse_int(dash + 1, last) && *first >= 0 &&
+           *last >= *first;
+}
+
 /* all, 7, 0-3 or [0, 5] */
 static kv_status read_layers(kv_profile_setting *range, const kv_yaml_node *node,
                              kv_problems *problems, kv_error *err)
@@ -51,20 +62,11 @@ static kv_status read_layers(kv_profile_setting *range, const kv_yaml_node *node
                                     KV_KEY_DISTINCT,
                                     0};
     static const kv_key_table table = {"heads.profile", &row, 1, sizeof(kv_profile_setting)};
-    char first[24] = "";
     if (node->kind == KV_YAML_LIST && node->count)
         return kv_keys_set(range, &table, &row, node, problems, err);
     if (node->kind == KV_YAML_SCALAR) {
         if (strcmp(node->text, "all") == 0) return range->is_all = true, KV_OK;
-        if (kv_parse_int(node->text, &range->first) && range->first >= 0)
-            return range->last = range->first, KV_OK;
-        const char *const dash = strchr(node->text, '-');
-        if (dash && (size_t)(dash - node->text) < sizeof first) {
-            memcpy(first, node->text, (size_t)(dash - node->text));
-            if (kv_parse_int(first, &range->first) && kv_parse_int(dash + 1, &range->last) &&
-                range->first >= 0 && range->last >= range->first)
-                return KV_OK;
-        }
+        if (kv_layers_parse(node->text, &range->first, &range->last)) return KV_OK;
     }
     kv_problem_add(problems, node,
                    "heads.profile.layers: expected a layer, a range like 0-3, a list or all");

@@ -1,6 +1,9 @@
-/* `schemes:`, a list of presets, shorthands and {name, key, value}, or the full matrix
- * {keys: [...], values: [...]}; and what contradicts what at the points of the sweep. */
+/* `schemes:`, a list of presets, shorthands, {name, key, value}, {name, policy: FILE} and
+ * {name, layers: {0-3: [KEY, VALUE], ...}} (what a policy becomes in an effective configuration),
+ * or the full matrix {keys: [...], values: [...]}; and what contradicts what at the points of the
+ * sweep. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/memory.h"
@@ -8,8 +11,10 @@
 #include "sim/config_parts.h"
 
 typedef struct {
-    char *name, *key, *value;
+    char *name, *key, *value, *policy;
 } scheme_keys;
+
+enum { ROW_KEY = 1, ROW_VALUE, ROW_POLICY, MOST_LAYERS = 100000 };
 
 static const kv_key_spec rows[] = {
     {"name", KV_TYPE_TEXT, offsetof(scheme_keys, name), "", 0, 0, NULL, "", "as tables show it", 0,
@@ -17,6 +22,8 @@ static const kv_key_spec rows[] = {
     {"key", KV_TYPE_TEXT, offsetof(scheme_keys, key), NULL, 0, 0, NULL, "", "key quantizer", 0, 0},
     {"value", KV_TYPE_TEXT, offsetof(scheme_keys, value), NULL, 0, 0, NULL, "", "value quantizer",
      0, 0},
+    {"policy", KV_TYPE_PATH, offsetof(scheme_keys, policy), "", 0, 0, NULL, "",
+     "file of a policy: a key and a value quantizer for each layer", 0, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 static const kv_key_table scheme_table = {"schemes", rows, N_ROWS, sizeof(scheme_keys)};
@@ -57,6 +64,138 @@ done:
     return status;
 }
 
+/* ---- schemes that differ between layers ---- */
+
+/* Layers of a `layers:` mapping [first, last], appended to a policy that has room. */
+static kv_status add_layers(kv_policy *policy, size_t *capacity, int64_t first, int64_t last,
+                            const char *key, const char *value, kv_error *err)
+{
+    kv_status status = KV_OK;
+    size_t const count = (size_t)policy->n_layers;
+    KV_TRY(kv_grow((void **)&policy->layers, capacity, count, count + (size_t)(last - first + 1),
+                   sizeof *policy->layers, err));
+    for (int64_t layer = first; layer <= last; layer++) {
+        kv_policy_layer *const l = &policy->layers[policy->n_layers++];
+        l->layer = layer;
+        KV_TRY(kv_duplicate(&l->key, key, err));
+        KV_TRY(kv_duplicate(&l->value, value, err));
+    }
+done:
+    return status;
+}
+
+static bool is_pair(const kv_yaml_node *node)
+{
+    return node->kind == KV_YAML_LIST && node->count == 2 &&
+           node->entries[0].value->kind == KV_YAML_SCALAR &&
+           node->entries[1].value->kind == KV_YAML_SCALAR;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t const x = ((const kv_policy_layer *)a)->layer, y = ((const kv_policy_layer *)b)->layer;
+    return (x > y) - (x < y);
+}
+
+/* {0: [KEY, VALUE], 1-3: [KEY, VALUE]} */
+static kv_status read_layers(kv_policy *policy, const kv_yaml_node *layers, kv_problems *problems,
+                             kv_error *err)
+{
+    kv_status status = KV_OK;
+    size_t capacity = 0;
+    if (layers->kind != KV_YAML_MAPPING || !layers->count) {
+        kv_problem_add(
+            problems, layers,
+            "schemes.layers: expected {LAYERS: [KEY, VALUE], ...}, LAYERS like 7 or 0-3");
+        return KV_OK;
+    }
+    for (size_t i = 0; i < layers->count; i++) {
+        const kv_yaml_node *const range = layers->entries[i].key;
+        const kv_yaml_node *const pair = layers->entries[i].value;
+        int64_t first, last;
+        if (!kv_layers_parse(range->text, &first, &last) || last >= MOST_LAYERS)
+            kv_problem_add(problems, range,
+                           "schemes.layers: expected a layer or a range like 0-3, below %d, found "
+                           "%.80s",
+                           MOST_LAYERS, range->text);
+        else if (!is_pair(pair))
+            kv_problem_add(problems, pair, "schemes.layers.%s: expected [KEY, VALUE]", range->text);
+        else if (policy->n_layers > MOST_LAYERS - (last - first + 1))
+            kv_problem_add(problems, range, "schemes.layers: layers are there twice");
+        else
+            KV_TRY(add_layers(policy, &capacity, first, last, pair->entries[0].value->text,
+                              pair->entries[1].value->text, err));
+    }
+    if (policy->n_layers)
+        qsort(policy->layers, (size_t)policy->n_layers, sizeof *policy->layers, by_number);
+    for (int64_t i = 1; i < policy->n_layers; i++)
+        if (policy->layers[i].layer == policy->layers[i - 1].layer) {
+            kv_problem_add(problems, layers, "schemes.layers: layer %" PRId64 " is there twice",
+                           policy->layers[i].layer);
+            break;
+        }
+done:
+    return status;
+}
+
+int64_t kv_scheme_run(const kv_scheme *scheme, int64_t first)
+{
+    const kv_scheme_layer *const l = scheme->layers;
+    int64_t i = first;
+    while (i + 1 < scheme->n_layers && l[i + 1].layer == l[i].layer + 1 &&
+           strcmp(l[i].key_text, l[i + 1].key_text) == 0 &&
+           strcmp(l[i].value_text, l[i + 1].value_text) == 0)
+        i++;
+    return i;
+}
+
+/* The effective configuration says each run of equal layers in one key of a mapping. */
+static bool fits_mapping(const kv_scheme *scheme)
+{
+    int64_t runs = 0;
+    for (int64_t i = 0; i < scheme->n_layers; i = kv_scheme_run(scheme, i) + 1) runs++;
+    return runs <= KV_YAML_MAX_KEYS && scheme->layers[scheme->n_layers - 1].layer < MOST_LAYERS;
+}
+
+/* A scheme of a policy file (path given) or of a `layers:` mapping. */
+static kv_status read_layered(kv_config *config, const char *name, const char *path,
+                              const kv_yaml_node *layers, const kv_yaml_node *node,
+                              kv_problems *problems, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_policy policy = {0};
+    kv_scheme scheme = {0};
+    kv_error why = {0};
+    size_t const before = problems->count;
+    if (path) {
+        status = kv_policy_load(&policy, path, problems, &why);
+        if (status == KV_EIO) {
+            kv_problem_add(problems, node, "schemes.policy: %s", why.message);
+            status = KV_OK;
+        } else if (status != KV_OK)
+            KV_TRY(KV_FAIL(err, status, "%s", why.message));
+    } else
+        KV_TRY(read_layers(&policy, layers, problems, err));
+    if (problems->count != before) goto done;
+    if (!name && (!policy.title || !*policy.title)) {
+        kv_problem_add(problems, node, "schemes.name: must be given: the policy has no title");
+        goto done;
+    }
+    KV_TRY(kv_scheme_from_policy(&scheme, name, &policy, node, problems, err));
+    if (!scheme.name) goto done;
+    if (fits_mapping(&scheme))
+        KV_TRY(add_scheme(config, &scheme, node, problems, err));
+    else
+        kv_problem_add(problems, node,
+                       "schemes: \"%s\": more than %d different layers in a row, "
+                       "or a layer from %d on",
+                       scheme.name, KV_YAML_MAX_KEYS, MOST_LAYERS);
+done:
+    kv_scheme_free_contents(&scheme);
+    kv_policy_free_contents(&policy);
+    return status;
+}
+
 static kv_status read_named(kv_config *config, const kv_yaml_node *node, kv_problems *problems,
                             kv_error *err)
 {
@@ -65,12 +204,22 @@ static kv_status read_named(kv_config *config, const kv_yaml_node *node, kv_prob
     kv_scheme scheme = {0};
     kv_error why = {0};
     const kv_yaml_node *given[N_ROWS] = {0};
+    static const char *const others[] = {"layers"};
     size_t const before = problems->count;
-    KV_TRY(kv_keys_read(&keys, &scheme_table, node, NULL, 0, given, problems, err));
-    kv_keys_require(&scheme_table, node, given, problems);
+    KV_TRY(kv_keys_read(&keys, &scheme_table, node, others, 1, given, problems, err));
+    const kv_yaml_node *const layers = kv_yaml_get(node, "layers");
+    bool const has_policy = given[ROW_POLICY] != NULL;
+    if (!has_policy && !layers) kv_keys_require(&scheme_table, node, given, problems);
+    if ((given[ROW_KEY] || given[ROW_VALUE]) + has_policy + (layers != NULL) > 1)
+        kv_problem_add(problems, node,
+                       "schemes: key and value, policy and layers exclude each other");
     if (problems->count != before) goto done;
-    bool const has_name = keys.name && *keys.name;
-    status = kv_scheme_make(&scheme, has_name ? keys.name : NULL, keys.key, keys.value, &why);
+    const char *const name = keys.name && *keys.name ? keys.name : NULL;
+    if (has_policy || layers) {
+        status = read_layered(config, name, keys.policy, layers, node, problems, err);
+        goto done;
+    }
+    status = kv_scheme_make(&scheme, name, keys.key, keys.value, &why);
     KV_TRY(sort_out(status, &why, node, problems, err));
     if (scheme.name) KV_TRY(add_scheme(config, &scheme, node, problems, err));
 done:
@@ -100,8 +249,9 @@ static kv_status read_list(kv_config *config, const kv_yaml_node *list,
         else if (node->kind == KV_YAML_SCALAR)
             KV_TRY(read_text(config, node, sources, problems, err));
         else
-            kv_problem_add(problems, node,
-                           "schemes: expected a preset, a shorthand or {name, key, value}");
+            kv_problem_add(
+                problems, node,
+                "schemes: expected a preset, a shorthand, {name, key, value} or {name, policy}");
     }
 done:
     return status;
@@ -180,6 +330,14 @@ kv_status kv_schemes_read(kv_config *config, const kv_yaml_node *node,
 
 /* ---- cross-checks ---- */
 
+/* Whether a scheme differs between layers. */
+static bool has_layers(const kv_config *config)
+{
+    for (int64_t i = 0; i < config->n_schemes; i++)
+        if (config->schemes[i].layers) return true;
+    return false;
+}
+
 /* "heads.tokens = 64, layer 3: " */
 static kv_status name_place(kv_text *text, const kv_config *config, const int64_t *index,
                             int64_t layer, kv_error *err)
@@ -188,28 +346,32 @@ static kv_status name_place(kv_text *text, const kv_config *config, const int64_
     for (int64_t a = 0; a < config->n_axes; a++)
         KV_TRY(kv_text_add(text, err, "%s%s = %s", a ? ", " : "", config->axes[a].path,
                            config->axes[a].texts[index[a]]));
-    if (config->n_profile)
+    if (config->n_profile || has_layers(config))
         KV_TRY(kv_text_add(text, err, "%slayer %" PRId64, config->n_axes ? ", " : "", layer));
     if (text->length) KV_TRY(kv_text_add(text, err, ": "));
 done:
     return status;
 }
 
-static kv_status check_schemes(const kv_config *config, const kv_heads_config *h, kv_error *why)
+/* All schemes, or those that differ between layers only. */
+static kv_status check_schemes(const kv_config *config, const kv_heads_config *h, int64_t layer,
+                               bool is_layered_only, kv_error *why)
 {
     for (int64_t i = 0; i < config->n_schemes; i++) {
         const kv_scheme *const s = &config->schemes[i];
+        kv_scheme_pair const pair = kv_scheme_at(s, layer);
+        if (!pair.key || (is_layered_only && !s->layers)) continue;
         bool const rotates = h->rope.layout != KV_ROPE_NONE;
         kv_tensor_shape shape = {
             .heads = h->kv_heads, .tokens = h->tokens, .head_dim = h->head_dim};
-        shape.heads = kv_quantizer_is_layer_wide(&s->value) ? h->kv_heads : 1;
-        kv_status status = kv_quantizer_check(&s->value, &shape, why);
+        shape.heads = kv_quantizer_is_layer_wide(pair.value) ? h->kv_heads : 1;
+        kv_status status = kv_quantizer_check(pair.value, &shape, why);
         if (status != KV_OK) return kv_error_prepend(why, "\"%s\", value", s->name), status;
-        shape.heads = kv_quantizer_is_layer_wide(&s->key) ? h->kv_heads : 1;
-        if (rotates && !s->key.is_pre_rope)
+        shape.heads = kv_quantizer_is_layer_wide(pair.key) ? h->kv_heads : 1;
+        if (rotates && !pair.key->is_pre_rope)
             shape.rotary_dim = h->rope.rotary_dim ? h->rope.rotary_dim : h->head_dim;
         shape.is_rope_interleaved = h->rope.layout == KV_ROPE_INTERLEAVED;
-        status = kv_quantizer_check(&s->key, &shape, why);
+        status = kv_quantizer_check(pair.key, &shape, why);
         if (status != KV_OK) return kv_error_prepend(why, "\"%s\", key", s->name), status;
     }
     return KV_OK;
@@ -233,9 +395,9 @@ static kv_status check_layer(const kv_config *config, const int64_t *index, int6
     KV_TRY(kv_config_layer(&heads, config, index, layer, err));
     const char *part = "";
     status = kv_heads_config_check(&heads, &why);
-    if (status == KV_OK && heads.generator != KV_GENERATOR_CAPTURE && !same_shape(&heads, last)) {
+    if (status == KV_OK && heads.generator != KV_GENERATOR_CAPTURE) {
         part = "schemes: ";
-        status = check_schemes(config, &heads, &why);
+        status = check_schemes(config, &heads, layer, same_shape(&heads, last), &why);
     }
     bool const is_mixed = (heads.generator == KV_GENERATOR_CAPTURE) !=
                           (config->heads.generator == KV_GENERATOR_CAPTURE);
@@ -259,6 +421,21 @@ done:
     return status;
 }
 
+/* A scheme that differs between layers must name those there are; a capture's are not known yet. */
+static kv_status check_coverage(const kv_config *config, const kv_yaml_node *root,
+                                kv_problems *problems, kv_error *err)
+{
+    kv_yaml_node const whole = {.file = root->file};
+    for (int64_t i = 0; i < config->n_schemes; i++) {
+        kv_error why = {0};
+        kv_status const found =
+            kv_scheme_covers(&config->schemes[i], NULL, config->heads.layers, &why);
+        kv_status const status = sort_out(found, &why, &whole, problems, err);
+        if (status != KV_OK) return status;
+    }
+    return KV_OK;
+}
+
 kv_status kv_config_check(const kv_config *config, const kv_yaml_node *root, kv_problems *problems,
                           kv_error *err)
 {
@@ -266,7 +443,8 @@ kv_status kv_config_check(const kv_config *config, const kv_yaml_node *root, kv_
     kv_heads_config last = {0};
     bool const is_capture = config->heads.generator == KV_GENERATOR_CAPTURE;
     int64_t const points = kv_config_points(config);
-    int64_t const layers = config->n_profile && !is_capture ? config->heads.layers : 1;
+    bool const differ = config->n_profile || has_layers(config);
+    int64_t const layers = differ && !is_capture ? config->heads.layers : 1;
     double const units = (double)points * (double)(is_capture ? 1 : config->heads.layers) *
                          (double)config->heads.seeds.count;
     if (units > KV_CONFIG_MAX_UNITS) {
@@ -277,6 +455,8 @@ kv_status kv_config_check(const kv_config *config, const kv_yaml_node *root, kv_
             KV_CONFIG_MAX_UNITS);
         return KV_OK;
     }
+    if (!is_capture) KV_TRY(check_coverage(config, root, problems, err));
+    if (problems->count) return KV_OK;
     for (int64_t p = 0; p < points; p++)
         for (int64_t l = 0; l < layers; l++) {
             int64_t index[KV_CONFIG_MAX_AXES] = {0};

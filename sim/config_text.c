@@ -19,12 +19,32 @@ done:
     return status;
 }
 
+/* Every layer itself: the policy file may be gone when this is read. */
+static kv_status print_layers(kv_text *t, const kv_scheme *s, kv_error *err)
+{
+    kv_status status = KV_OK;
+    KV_TRY(print_pair(t, "  - name: ", s->name, "\n    layers:\n", err));
+    for (int64_t i = 0, last; i < s->n_layers; i = last + 1) {
+        last = kv_scheme_run(s, i);
+        KV_TRY(kv_text_add(t, err, "      %" PRId64, s->layers[i].layer));
+        if (last > i) KV_TRY(kv_text_add(t, err, "-%" PRId64, s->layers[last].layer));
+        KV_TRY(print_pair(t, ": [", s->layers[i].key_text, ", ", err));
+        KV_TRY(print_pair(t, "", s->layers[i].value_text, "]\n", err));
+    }
+done:
+    return status;
+}
+
 static kv_status print_schemes(kv_text *t, const kv_config *config, kv_error *err)
 {
     kv_status status = KV_OK;
     if (config->n_schemes) KV_TRY(kv_text_add(t, err, "schemes:\n"));
     for (int64_t i = 0; i < config->n_schemes; i++) {
         const kv_scheme *const s = &config->schemes[i];
+        if (s->layers) {
+            KV_TRY(print_layers(t, s, err));
+            continue;
+        }
         KV_TRY(print_pair(t, "  - {name: ", s->name, ", ", err));
         KV_TRY(print_pair(t, "key: ", s->key_text, ", ", err));
         KV_TRY(print_pair(t, "value: ", s->value_text, "}\n", err));
@@ -79,7 +99,9 @@ static const kv_key_description extras[] = {
     {"heads.profile", "list", "", "", "",
      "settings of some layers: [{layers: 0-3, KEY: VALUE or {from: X, to: Y}}]"},
     {"schemes", "list", "required", "", "",
-     "presets, shorthands, {name, key, value}; or all pairs: {keys: [...], values: [...]}"},
+     "presets, shorthands, {name, key, value}, {name, policy: FILE} (a scheme for each layer), "
+     "{name, "
+     "layers: {0-3: [KEY, VALUE], ...}}; or all pairs: {keys: [...], values: [...]}"},
     {"sweep", "mapping", "", "", "", "{heads.KEY: [VALUE, ...]}: a grid over keys of heads"},
     {"metrics", "list", "[out_err, logit_err_max, attn_kl, bits]", "", "",
      "names of metrics, or all"},

@@ -1,6 +1,8 @@
 /* Schemes and the presets that name them: see scheme.h. */
 #include "sim/scheme.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/memory.h"
@@ -10,6 +12,11 @@
 
 void kv_scheme_free_contents(kv_scheme *scheme)
 {
+    for (int64_t i = 0; i < scheme->n_layers; i++) {
+        kv_free(scheme->layers[i].key_text);
+        kv_free(scheme->layers[i].value_text);
+    }
+    kv_free(scheme->layers);
     kv_free(scheme->name);
     kv_free(scheme->key_text);
     kv_free(scheme->value_text);
@@ -33,6 +40,87 @@ kv_status kv_scheme_make(kv_scheme *out, const char *name, const char *key, cons
 done:
     kv_text_free(&pair);
     kv_scheme_free_contents(&s);
+    return status;
+}
+
+/* ---- schemes that differ between layers ---- */
+
+/* A quantizer and its canonical text; both stay unset with a problem. */
+static kv_status parse_layer(char **text, kv_quantizer *q, const char *from, bool is_key,
+                             const char *place, const kv_yaml_node *at, kv_problems *problems,
+                             kv_error *err)
+{
+    kv_error why = {0};
+    kv_status const status = kv_quantizer_parse(q, from, is_key, &why);
+    if (status == KV_OK) return kv_quantizer_text(text, q, err);
+    if (status != KV_EREQUEST) return KV_FAIL(err, status, "%s", why.message);
+    kv_problem_add(problems, at, "%s, %s: %s", place, is_key ? "key" : "value", why.message);
+    return KV_OK;
+}
+
+kv_status kv_scheme_from_policy(kv_scheme *out, const char *name, const kv_policy *policy,
+                                const kv_yaml_node *at, kv_problems *problems, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_scheme s = {0};
+    kv_text place = {0};
+    size_t const before = problems->count;
+    KV_TRY(kv_duplicate(&s.name, name ? name : policy->title, err));
+    KV_TRY(kv_duplicate(&s.key_text, "per layer", err));
+    KV_TRY(kv_duplicate(&s.value_text, "per layer", err));
+    KV_TRY(kv_allocate((void **)&s.layers, (size_t)policy->n_layers, sizeof *s.layers, err));
+    for (int64_t i = 0; i < policy->n_layers; i++) {
+        const kv_policy_layer *const from = &policy->layers[i];
+        kv_scheme_layer *const l = &s.layers[s.n_layers++];
+        l->layer = from->layer;
+        kv_text_free(&place);
+        KV_TRY(kv_text_add(&place, err, "%s\"%s\", layer %" PRId64, at ? "schemes: " : "", s.name,
+                           l->layer));
+        KV_TRY(parse_layer(&l->key_text, &l->key, from->key, true, place.data, at, problems, err));
+        KV_TRY(parse_layer(&l->value_text, &l->value, from->value, false, place.data, at, problems,
+                           err));
+    }
+    if (problems->count == before) *out = s, s = (kv_scheme){0};
+done:
+    kv_text_free(&place);
+    kv_scheme_free_contents(&s);
+    return status;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t const x = *(const int64_t *)a, y = ((const kv_scheme_layer *)b)->layer;
+    return (x > y) - (x < y);
+}
+
+kv_scheme_pair kv_scheme_at(const kv_scheme *s, int64_t layer)
+{
+    if (!s->layers) return (kv_scheme_pair){s->key_text, s->value_text, &s->key, &s->value};
+    const kv_scheme_layer *const l =
+        bsearch(&layer, s->layers, (size_t)s->n_layers, sizeof *s->layers, by_number);
+    if (!l) return (kv_scheme_pair){0};
+    return (kv_scheme_pair){l->key_text, l->value_text, &l->key, &l->value};
+}
+
+kv_status kv_scheme_covers(const kv_scheme *scheme, const int64_t *numbers, int64_t n,
+                           kv_error *err)
+{
+    enum { SHOWN = 10 };
+    kv_status status = KV_OK;
+    kv_text missing = {0};
+    int64_t count = 0;
+    for (int64_t i = 0; i < n && scheme->layers; i++) {
+        int64_t const layer = numbers ? numbers[i] : i;
+        if (kv_scheme_at(scheme, layer).key) continue;
+        if (count++ < SHOWN)
+            KV_TRY(kv_text_add(&missing, err, "%s%" PRId64, count > 1 ? ", " : "", layer));
+    }
+    if (count > SHOWN) KV_TRY(kv_text_add(&missing, err, " and %" PRId64 " more", count - SHOWN));
+    if (count)
+        status = KV_FAIL(err, KV_EREQUEST, "\"%s\" says nothing of layer%s %s", scheme->name,
+                         count > 1 ? "s" : "", missing.data);
+done:
+    kv_text_free(&missing);
     return status;
 }
 

@@ -15,6 +15,15 @@ typedef struct {
     int64_t offset, schemes, heads, classes;
 } kv_metric_slot;
 
+/* What is evaluated at one layer: the quantizers that schemes use there, their pairs, and the pair
+ * of each scheme. */
+typedef struct {
+    int64_t n_keys, n_values, n_pairs;
+    kv_quantizer *keys, *values;
+    int64_t (*pairs)[2]; /* [n_pairs] indices into keys and values */
+    int64_t *pair_of;    /* [n_schemes] */
+} kv_sweep_plan;
+
 struct kv_sweep {
     const kv_config *config;
     int64_t n_points, n_layers, n_seeds, n_heads, n_classes;
@@ -22,9 +31,11 @@ struct kv_sweep {
     kv_metric_slot slots[KV_MAX_METRICS];
     int n_slots;
     int64_t values_per_unit;
-    kv_quantizer *keys, *values; /* distinct ones */
+    kv_quantizer *keys, *values; /* distinct ones of all layers */
     int64_t n_keys, n_values;
-    int64_t (*pairs)[2]; /* [n_schemes] */
+    int64_t n_plans;      /* 1, or one for each layer where a scheme differs between layers */
+    int64_t (*pairs)[2];  /* [n_plans][n_schemes] indices into keys and values */
+    kv_sweep_plan *plans; /* [n_plans] */
     bool wants_rows, wants_levels;
     double flops;
     int64_t bytes_per_thread;
@@ -35,5 +46,16 @@ typedef struct {
     int64_t point, layer, seed;
 } kv_unit_place;
 kv_unit_place kv_sweep_place(const kv_sweep *sweep, int64_t unit);
+
+/* Fills in keys, values, pairs and plans, once layers are known. KV_EREQUEST for a scheme that does
+ * not name a layer. */
+kv_status kv_sweep_make_plans(kv_sweep *sweep, kv_error *err);
+void kv_sweep_free_plans(kv_sweep *sweep);
+
+/* Of a layer by its index (not its number). */
+const kv_sweep_plan *kv_sweep_plan_of(const kv_sweep *sweep, int64_t layer);
+
+/* What a scheme does there: [2] indices into sweep->keys and sweep->values. */
+const int64_t *kv_sweep_pair(const kv_sweep *sweep, int64_t layer, int64_t scheme);
 
 #endif
