@@ -178,7 +178,8 @@ static kv_status read_layered(kv_config *config, const char *name, const char *p
         KV_TRY(read_layers(&policy, layers, problems, err));
     if (problems->count != before) goto done;
     if (!name && (!policy.title || !*policy.title)) {
-        kv_problem_add(problems, node, "schemes.name: must be given: the policy has no title");
+        kv_problem_add(problems, node, "schemes.name: must be given%s",
+                       path ? ": the policy has no title" : "");
         goto done;
     }
     KV_TRY(kv_scheme_from_policy(&scheme, name, &policy, node, problems, err));

@@ -129,6 +129,8 @@ static const char rich[] =
     "  - {name: \"a, b\", key: \"int4/1x64:hadamard=64+signs:zero\", value: q4_0}\n"
     "  - int8/token\n"
     "  - int8/channel:pre-rope | f16\n"
+    "  - {layers: {4: [f16, f16], 0-1: [int8/channel, \"int4/1xall:zero\"], 2: [int8/channel,\n"
+    "      int4/token:zero], 3: [int8/channel, f16], 5-7: [f16, f16]}, name: by layer}\n"
     "baseline: a, b\n"
     "sweep:\n"
     "  heads.outliers.scale: [1, 5.5, 1e3]\n"
@@ -166,10 +168,14 @@ static void check_values(void)
     CHECK_TEXT(c.model, "llama-3.1-8b");
     CHECK(c.heads.seeds.count == 5 && c.heads.seeds.items[4] == 4, "seeds: 5");
     CHECK(c.heads.kv_heads == 8 && c.heads.query_heads == 32, "from the model");
-    CHECK(c.n_schemes == 4 && c.baseline == 1, "schemes");
+    CHECK(c.n_schemes == 5 && c.baseline == 1, "schemes");
     CHECK_TEXT(c.schemes[0].name, "kivi-2");
     CHECK_TEXT(c.schemes[2].name, "int8/token | int8/token");
     CHECK_TEXT(c.schemes[3].name, "int8/channel:pre-rope | f16");
+    CHECK_TEXT(c.schemes[4].key_text, "per layer");
+    CHECK_TEXT(kv_scheme_at(&c.schemes[4], 1).value_text, "int4/token:zero");
+    CHECK(c.schemes[4].n_layers == 8 && !kv_scheme_at(&c.schemes[4], 8).key, "layers");
+    CHECK(kv_scheme_at(&c.schemes[2], 8).key == &c.schemes[2].key, "all layers alike");
     CHECK(c.n_axes == 3 && c.axes[0].numbers && !c.axes[1].numbers && !c.axes[2].numbers, "axes");
     CHECK_TEXT(c.axes[0].texts[2], "1000");
     CHECK_TEXT(c.axes[2].texts[0], "[1, 2]");

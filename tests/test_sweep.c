@@ -160,8 +160,100 @@ static void threads_change_nothing(void)
     }
 }
 
+/* ---- schemes that differ between layers ---- */
+
+enum { LAYERS = 4, HEADS = 2, UNIFORM = 3 };
+
+#define LAYERED_HEADS                                                                              \
+    "kvant: 1\n"                                                                                   \
+    "heads: {seeds: 3, tokens: 200, head_dim: 64, queries: 4, layers: 4, kv_heads: 2,\n"           \
+    "  outliers: {count: 2, scale: 20}, rope: {layout: half}, query.classes: {local: 1, needle: "  \
+    "1},\n  profile: [{layers: [1, 3], window: 50, outliers.scale: 3}]}\n"                         \
+    "metrics: all\n"
+#define UNIFORM_SCHEMES                                                                            \
+    "  - {name: a, key: int8/channel, value: \"int4/token:zero\"}\n"                               \
+    "  - {name: b, key: \"int2/32x1:zero:flush=32\", value: q4_0}\n"                               \
+    "  - {name: c, key: e4m3/tensor, value: f16}\n"
+
+static const char policy_text[] =
+    "kvant_policy: 1\n"
+    "title: tuned\n"
+    "layers:\n"
+    "  - {layer: 3, key: e4m3/tensor, value: q4_0}\n" /* c's key with b's value */
+    "  - {layer: 0, key: \"int2/32x1:zero:flush=32\", value: q4_0}\n"
+    "  - {layer: 1, key: int8/channel, value: \"int4/token:zero\"}\n"
+    "  - {layer: 2, key: int2/32x1:zero:flush=32, value: q4_0}\n"
+    "  - {layer: 9, key: f16, value: f16}\n";
+
+/* Which uniform scheme gives the policy's numbers at each layer; the last one has both of "d". */
+static const int64_t same_as[LAYERS] = {1, 0, 1, 3};
+
+/* Has a scheme and a layer, and no memory of the layers before. */
+static int is_local(const kv_record *record, const kv_array *a)
+{
+    return strcmp(record->dimensions[a->dimensions[0]].name, "scheme") == 0 && a->rank > 1 &&
+           strcmp(record->dimensions[a->dimensions[1]].name, "layer") == 0 &&
+           strncmp(a->name, "stack", 5) != 0;
+}
+
+/* Values of one layer of [scheme][layer][...] or [scheme][layer][seed]. */
+static const double *at_layer(const kv_array *a, int64_t schemes, int64_t scheme, int64_t layer)
+{
+    return a->numbers + (scheme * LAYERS + layer) * (a->count / schemes / LAYERS);
+}
+
+/* A policy's sweep equals bit for bit, layer by layer, what uniform schemes give there, whether it
+ * is alone, beside them, or read back from an effective configuration after its file is gone. */
+static void layers_equal_uniform(void)
+{
+    char path[] = "/tmp/kvant_test_sweep_XXXXXX", alone[2048], beside[2048];
+    int const descriptor = mkstemp(path);
+    FILE *const file = descriptor < 0 ? NULL : fdopen(descriptor, "wb");
+    CHECK(file, "no file");
+    if (!file) return;
+    fputs(policy_text, file), fclose(file);
+    snprintf(alone, sizeof alone, LAYERED_HEADS "schemes:\n  - {policy: %s}\n", path);
+    snprintf(beside, sizeof beside,
+             LAYERED_HEADS "schemes:\n" UNIFORM_SCHEMES "  - {name: mine, policy: %s}\n", path);
+    kv_record *const uniform = run(LAYERED_HEADS "schemes:\n" UNIFORM_SCHEMES
+                                                 "  - {name: d, key: e4m3/tensor, value: q4_0}\n",
+                                   2);
+    kv_record *const records[] = {run(alone, 1), run(beside, 3)};
+    kv_config config = {0};
+    kv_error err = {0};
+    char *text = NULL;
+    CHECK(kv_config_read(&config, alone, strlen(alone), "c", NULL, &err) == KV_OK &&
+              kv_config_text(&text, &config, &err) == KV_OK,
+          "%s", err.message);
+    remove(path);
+    kv_record *const again = text ? run(text, 2) : NULL;
+    for (int r = 0; r < 3 && uniform; r++) {
+        const kv_record *const record = r == 2 ? again : records[r];
+        int64_t const n = r == 1 ? UNIFORM + 1 : 1;
+        int compared = 0;
+        for (int a = 0; record && a < uniform->n_arrays; a++) {
+            const kv_array *const u = &uniform->arrays[a];
+            const kv_array *const p = kv_record_array(record, u->name);
+            if (!u->numbers || !p || !is_local(uniform, u)) continue;
+            CHECK(u->count / (UNIFORM + 1) == p->count / n, "%s", u->name);
+            for (int64_t layer = 0; layer < LAYERS; layer++)
+                CHECK(memcmp(at_layer(u, UNIFORM + 1, same_as[layer], layer),
+                             at_layer(p, n, n - 1, layer),
+                             (size_t)(u->count / (UNIFORM + 1) / LAYERS) * sizeof(double)) == 0,
+                      "%s: layer %d differs from its uniform scheme (%d)", u->name, (int)layer, r);
+            compared++;
+        }
+        CHECK(compared > 10, "%d arrays compared", compared);
+    }
+    for (int r = 0; r < 2; r++) kv_record_free(records[r]);
+    kv_record_free(again), kv_record_free(uniform);
+    kv_free(text);
+    kv_config_free_contents(&config);
+}
+
 int main(void)
 {
+    layers_equal_uniform();
     published_table();
     rope_positions();
     threads_change_nothing();
