@@ -74,7 +74,8 @@ static void free_dimension(kv_dimension *d)
 
 static void free_array(kv_array *a)
 {
-    kv_free(a->name), kv_free(a->units), kv_free(a->long_name), kv_free(a->combine);
+    kv_free(a->name), kv_free(a->units), kv_free(a->long_name);
+    kv_free(a->combine), kv_free(a->labels);
     kv_free(a->numbers), free_texts(a->texts, a->count);
 }
 
@@ -152,6 +153,15 @@ done:
     return status;
 }
 
+static kv_status check_labels(const kv_record *record, const kv_array_spec *spec, kv_error *err)
+{
+    const kv_dimension *const d = spec->labels ? kv_record_dimension(record, spec->labels) : NULL;
+    if (!spec->labels || (d && d->texts && !spec->texts)) return KV_OK;
+    return KV_FAIL(err, KV_EREQUEST,
+                   "%s: labels \"%s\": must be a dimension of texts, and the array of numbers",
+                   spec->name, spec->labels);
+}
+
 kv_status kv_record_add_array(kv_record *record, const kv_array_spec *spec, kv_error *err)
 {
     static const char *const rules[] = {"mean", "rms", "max", "min"};
@@ -168,6 +178,7 @@ kv_status kv_record_add_array(kv_record *record, const kv_array_spec *spec, kv_e
     if (!is_rule)
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "%s: combine \"%s\" is none of mean, rms, max, min",
                        spec->name, spec->combine));
+    KV_TRY(check_labels(record, spec, err));
     for (; spec->dimensions[a.rank]; a.rank++) {
         const char *const name = spec->dimensions[a.rank];
         int const found = find_dimension(record, name);
@@ -188,6 +199,7 @@ kv_status kv_record_add_array(kv_record *record, const kv_array_spec *spec, kv_e
     KV_TRY(copy_text_or_null(&a.units, spec->units, err));
     KV_TRY(copy_text_or_null(&a.long_name, spec->long_name, err));
     KV_TRY(copy_text_or_null(&a.combine, spec->combine, err));
+    KV_TRY(copy_text_or_null(&a.labels, spec->labels, err));
     KV_TRY(copy_values(&a.numbers, &a.texts, spec->numbers, spec->texts, count, err));
     KV_TRY(make_room(&list, record->n_arrays, sizeof a, err));
     record->arrays = list;

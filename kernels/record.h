@@ -33,9 +33,10 @@ typedef struct {
 } kv_dimension;
 
 /* `combine` says how the values of layers and heads become one: NULL or "mean", "rms" (the root of
- * the mean of squares), "max", "min". */
+ * the mean of squares), "max", "min". `labels` names a dimension of texts that the numbers are
+ * positions in; NULL: they are numbers. */
 typedef struct {
-    char *name, *units, *long_name, *combine;
+    char *name, *units, *long_name, *combine, *labels;
     int rank;
     int dimensions[KV_RECORD_MAX_RANK]; /* indices into kv_record.dimensions, outermost first */
     int64_t count;                      /* product of the extents; 1 for a scalar */
@@ -72,6 +73,7 @@ typedef struct {
     const double *numbers;
     const char *const *texts;
     const char *combine; /* as in kv_array; NULL = mean */
+    const char *labels;  /* as in kv_array */
 } kv_array_spec;
 
 kv_status kv_record_create(kv_record **out, kv_error *err);

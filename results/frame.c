@@ -10,15 +10,10 @@
 
 enum { SAMPLE_LENGTH = 400 };
 
-/* Which coordinates of a dimension take part. */
-typedef struct {
-    int64_t *items, count;
-} choice;
-
 typedef struct {
     kv_frame *frame;
-    choice *choices;    /* [n_dimensions] */
-    double *replicates; /* [most seeds] */
+    kv_selection *choices; /* [n_dimensions] which coordinates take part */
+    double *replicates;    /* [most seeds] */
 } builder;
 
 const char *kv_coordinate_text(char buffer[KV_REAL_TEXT], const kv_dimension *dimension, int64_t i)
@@ -68,7 +63,8 @@ static int equals(const kv_dimension *d, int64_t i, const char *value)
 }
 
 /* Adds the coordinates that "dimension=value" means to the dimension's choice. */
-static kv_status choose(choice *choices, const kv_record *record, const char *where, kv_error *err)
+static kv_status choose(kv_selection *choices, const kv_record *record, const char *where,
+                        kv_error *err)
 {
     kv_status status = KV_OK;
     char *name = NULL, names[SAMPLE_LENGTH] = "", buffer[KV_REAL_TEXT];
@@ -77,7 +73,7 @@ static kv_status choose(choice *choices, const kv_record *record, const char *wh
     KV_TRY(kv_duplicate_part(&name, where, (size_t)(equal - where), err));
     const kv_dimension *const d = kv_record_dimension(record, name);
     if (!d) KV_TRY(fail_dimension(record, name, err));
-    choice *const c = &choices[d - record->dimensions];
+    kv_selection *const c = &choices[d - record->dimensions];
     int64_t n_found = 0;
     for (int64_t i = 0; i < d->length; i++) {
         list_more(names, kv_coordinate_text(buffer, d, i));
@@ -94,6 +90,31 @@ done:
     return status;
 }
 
+kv_status kv_selections_create(kv_selection **out, const kv_record *r, int n_where,
+                               const char *const *where, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_selection *selections = NULL;
+    void *memory = NULL;
+    KV_TRY(kv_allocate(&memory, (size_t)r->n_dimensions, sizeof *selections, err));
+    selections = memory;
+    for (int i = 0; i < r->n_dimensions; i++) {
+        KV_TRY(kv_allocate(&memory, (size_t)r->dimensions[i].length, sizeof(int64_t), err));
+        selections[i].items = memory;
+    }
+    for (int i = 0; i < n_where; i++) KV_TRY(choose(selections, r, where[i], err));
+    *out = selections, selections = NULL;
+done:
+    kv_selections_free(selections, r);
+    return status;
+}
+
+void kv_selections_free(kv_selection *selections, const kv_record *record)
+{
+    for (int i = 0; selections && i < record->n_dimensions; i++) kv_free(selections[i].items);
+    kv_free(selections);
+}
+
 static int is_axis(const builder *b, int dimension)
 {
     for (int i = 0; i < b->frame->n_axes; i++)
@@ -105,25 +126,16 @@ static int is_axis(const builder *b, int dimension)
  */
 static kv_status make_choices(builder *b, const kv_frame_request *request, kv_error *err)
 {
-    kv_status status = KV_OK;
     const kv_record *const r = b->frame->record;
-    void *memory = NULL;
-    KV_TRY(kv_allocate(&memory, (size_t)r->n_dimensions, sizeof *b->choices, err));
-    b->choices = memory;
-    for (int i = 0; i < r->n_dimensions; i++) {
-        KV_TRY(kv_allocate(&memory, (size_t)r->dimensions[i].length, sizeof(int64_t), err));
-        b->choices[i].items = memory;
-    }
-    for (int i = 0; i < request->n_where; i++)
-        KV_TRY(choose(b->choices, r, request->where[i], err));
-    for (int i = 0; i < r->n_dimensions; i++) {
-        choice *const c = &b->choices[i];
+    kv_status const status =
+        kv_selections_create(&b->choices, r, request->n_where, request->where, err);
+    for (int i = 0; status == KV_OK && i < r->n_dimensions; i++) {
+        kv_selection *const c = &b->choices[i];
         if (c->count) continue;
         int const only_first = strcmp(r->dimensions[i].name, "class") == 0 && !is_axis(b, i);
         c->count = only_first ? 1 : r->dimensions[i].length;
         for (int64_t k = 0; k < c->count; k++) c->items[k] = k;
     }
-done:
     return status;
 }
 
@@ -217,7 +229,7 @@ static kv_status make_rows(builder *b, kv_error *err)
     for (int64_t row = 0; row < f->n_rows; row++) {
         int64_t rest = row;
         for (int i = f->n_axes - 1; i >= 0; i--) {
-            const choice *const c = &b->choices[f->axes[i]];
+            const kv_selection *const c = &b->choices[f->axes[i]];
             f->index[row * f->n_axes + i] = c->items[rest % c->count];
             rest /= c->count;
         }
@@ -229,7 +241,7 @@ done:
 /* One replicate's values, being combined. */
 typedef struct {
     const kv_array *array;
-    const choice *choices;
+    const kv_selection *choices;
     int64_t stride[KV_RECORD_MAX_RANK], fixed[KV_RECORD_MAX_RANK]; /* fixed: -1 = all chosen */
     int64_t n;
     double sum, squares, largest, smallest;
@@ -247,7 +259,7 @@ static void collect(collection *c, int axis, int64_t offset)
     } else if (c->fixed[axis] >= 0) {
         collect(c, axis + 1, offset + c->fixed[axis] * c->stride[axis]);
     } else {
-        const choice *const all = &c->choices[a->dimensions[axis]];
+        const kv_selection *const all = &c->choices[a->dimensions[axis]];
         for (int64_t i = 0; i < all->count; i++)
             collect(c, axis + 1, offset + all->items[i] * c->stride[axis]);
     }
@@ -278,7 +290,7 @@ static kv_interval cell(const builder *b, const kv_array *a, const int64_t *inde
             if (f->axes[k] == a->dimensions[i]) c.fixed[i] = index[k];
     }
     if (seed_axis >= 0 && c.fixed[seed_axis] >= 0) seed_axis = -1; /* spread out as an axis */
-    const choice *const seeds = seed_axis >= 0 ? &b->choices[a->dimensions[seed_axis]] : NULL;
+    const kv_selection *const seeds = seed_axis >= 0 ? &b->choices[a->dimensions[seed_axis]] : NULL;
     if (seeds) n = seeds->count;
     for (int64_t i = 0; i < n; i++) {
         if (seeds) c.fixed[seed_axis] = seeds->items[i];
@@ -311,8 +323,8 @@ kv_status kv_frame_create(kv_frame **out, const kv_record *record, const kv_fram
             f->cells[row * f->n_metrics + m] = cell(&b, f->metrics[m], f->index + row * f->n_axes);
     *out = b.frame, b.frame = NULL;
 done:
-    for (int i = 0; b.choices && i < record->n_dimensions; i++) kv_free(b.choices[i].items);
-    kv_free(b.choices), kv_free(b.replicates);
+    kv_selections_free(b.choices, record);
+    kv_free(b.replicates);
     kv_frame_free(b.frame);
     return status;
 }

@@ -35,6 +35,15 @@ kv_status kv_frame_create(kv_frame **out, const kv_record *record, const kv_fram
                           kv_error *err);
 void kv_frame_free(kv_frame *frame);
 
+/* Which coordinates of each dimension "dimension=value" texts mean, [n_dimensions]; count 0 where a
+ * dimension is not named. KV_EREQUEST for a dimension or value that the record does not have. */
+typedef struct {
+    int64_t *items, count;
+} kv_selection;
+kv_status kv_selections_create(kv_selection **out, const kv_record *record, int n_where,
+                               const char *const *where, kv_error *err);
+void kv_selections_free(kv_selection *selections, const kv_record *record);
+
 /* Position of a dimension among the axes, -1 where it is none. */
 int kv_frame_axis(const kv_frame *frame, const char *name);
 

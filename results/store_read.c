@@ -177,13 +177,14 @@ static kv_status read_dataset(hid_t dataset, const char *name, htri_t is_scale, 
     kv_status status = KV_OK;
     kv_error *const err = r->err;
     values v = {0};
-    char *units = NULL, *long_name = NULL, *combine = NULL;
+    char *units = NULL, *long_name = NULL, *combine = NULL, *labels = NULL;
     int is_ours = 0;
     KV_TRY(read_values(&v, &is_ours, dataset, r, name, err));
     if (!is_ours || v.rank > KV_RECORD_MAX_RANK) goto done;
     KV_TRY(read_note(&units, dataset, "units", r, err));
     KV_TRY(read_note(&long_name, dataset, "long_name", r, err));
     KV_TRY(read_note(&combine, dataset, "combine", r, err));
+    KV_TRY(read_note(&labels, dataset, "labels", r, err));
     const char *const *const texts = (const char *const *)v.texts;
     if (is_scale) {
         if (v.rank != 1)
@@ -196,17 +197,20 @@ static kv_status read_dataset(hid_t dataset, const char *name, htri_t is_scale, 
                                         .texts = texts};
         status = kv_record_add_dimension(r->record, &spec, err);
     } else {
+        const kv_dimension *const d = labels ? kv_record_dimension(r->record, labels) : NULL;
+        if (!d || !d->texts || texts) kv_free(labels), labels = NULL; /* another's attribute */
         kv_array_spec spec = {.name = name,
                               .units = units,
                               .long_name = long_name,
                               .combine = combine,
+                              .labels = labels,
                               .numbers = v.numbers,
                               .texts = texts};
         KV_TRY(find_axes(&spec, &v, dataset, r));
         status = kv_record_add_array(r->record, &spec, err);
     }
 done:
-    kv_free(units), kv_free(long_name), kv_free(combine);
+    kv_free(units), kv_free(long_name), kv_free(combine), kv_free(labels);
     free_values(&v);
     return status;
 }

@@ -137,6 +137,7 @@ static kv_status write_array(hid_t file, const kv_record *record, const kv_array
     KV_TRY(write_text_attribute(dataset, "units", a->units, err));
     KV_TRY(write_text_attribute(dataset, "long_name", a->long_name, err));
     KV_TRY(write_text_attribute(dataset, "combine", a->combine, err));
+    KV_TRY(write_text_attribute(dataset, "labels", a->labels, err));
     for (int i = 0; i < a->rank; i++)
         KV_H5(ok, KV_EIO, H5DSattach_scale(dataset, scales[a->dimensions[i]], (unsigned)i),
               a->name);

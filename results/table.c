@@ -1,21 +1,14 @@
 /* Tables: see table.h. Text and Markdown are one grid of cells, printed in two ways. */
 #include "results/table.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/memory.h"
 #include "results/frame.h"
+#include "results/grid.h"
 #include "results/pairs.h"
-
-enum { CELL_SIZE = 96 };
-
-/* How numbers of a unit are usually written: decimals while values stay below 10. */
-static const struct {
-    const char *units;
-    int decimals;
-} unit_table[] = {{"1", 4}, {"nat", 3}, {"bit", 3}, {"byte", 1}};
+#include "results/table_group.h"
 
 static const struct {
     const char *name;
@@ -36,60 +29,18 @@ kv_status kv_table_find_format(kv_table_format *out, const char *name, kv_error 
                    name);
 }
 
-typedef struct {
-    int is_number; /* aligned to the right */
-    int width;
-} grid_column;
-
-/* Rows of texts; the first row is the head. */
-typedef struct {
-    int64_t n_rows, n_columns;
-    char **cells;         /* [n_rows][n_columns] */
-    grid_column *columns; /* [n_columns] */
-} grid;
-
-/* Characters as a terminal counts them, wide ones aside. */
-static int width_of(const char *text)
-{
-    int n = 0;
-    for (; *text; text++) n += ((unsigned char)*text & 0xC0) != 0x80;
-    return n;
-}
-
-/* Decimals that show a column whose largest magnitude is `largest`: those of its unit, fewer where
- * values are large, more where less than three digits would be seen; -1 = scientific. */
-static int usual_decimals(const char *units, double largest)
-{
-    int decimals = 4;
-    for (size_t i = 0; i < sizeof unit_table / sizeof *unit_table; i++)
-        if (units && strcmp(units, unit_table[i].units) == 0) decimals = unit_table[i].decimals;
-    if (!(largest > 0) || isinf(largest)) return decimals;
-    int const exponent = (int)floor(log10(largest));
-    if (exponent > 6) return -1;
-    if (exponent > 0) return decimals > exponent ? decimals - exponent : 0;
-    if (decimals + exponent >= 2 || decimals < 2) return decimals;
-    return 2 - exponent <= 6 ? 2 - exponent : -1;
-}
-
 /* mean and half width to two digits of the half width: 0.105 ± 0.012 */
-static void format_interval(char text[CELL_SIZE], const kv_interval *x, int decimals)
+static void format_interval(char text[KV_CELL_SIZE], const kv_interval *x, int decimals)
 {
     double const half = (x->high - x->low) / 2;
-    if (isnan(x->mean)) {
-        snprintf(text, CELL_SIZE, "-");
-    } else if (!isfinite(half) || !(half > 0)) {
-        if (decimals < 0)
-            snprintf(text, CELL_SIZE, "%.3e", x->mean);
-        else if (x->mean != 0 && fabs(x->mean) < 0.5 * pow(10, -decimals)) /* not 0 */
-            snprintf(text, CELL_SIZE, "%.1e", x->mean);
-        else
-            snprintf(text, CELL_SIZE, "%.*f", decimals, x->mean);
+    if (isnan(x->mean) || !isfinite(half) || !(half > 0)) {
+        kv_cell_number(text, x->mean, decimals);
     } else {
         int const exponent = (int)floor(log10(half)), places = 1 - exponent;
         if (places > 8 || exponent > 8)
-            snprintf(text, CELL_SIZE, "%.3e ± %.1e", x->mean, half);
+            snprintf(text, KV_CELL_SIZE, "%.3e ± %.1e", x->mean, half);
         else
-            snprintf(text, CELL_SIZE, "%.*f ± %.*f", places > 0 ? places : 0, x->mean,
+            snprintf(text, KV_CELL_SIZE, "%.*f ± %.*f", places > 0 ? places : 0, x->mean,
                      places > 0 ? places : 0, half);
     }
 }
@@ -100,19 +51,6 @@ static double largest_of(const kv_frame *f, int metric)
     for (int64_t row = 0; row < f->n_rows; row++)
         largest = fmax(largest, fabs(f->cells[row * f->n_metrics + metric].mean));
     return largest;
-}
-
-static kv_status set_cell(grid *g, int64_t row, int64_t column, const char *text, kv_error *err)
-{
-    char **const cell = &g->cells[row * g->n_columns + column];
-    kv_free(*cell), *cell = NULL;
-    return kv_duplicate(cell, text, err);
-}
-
-static void free_grid(grid *g)
-{
-    for (int64_t i = 0; g->cells && i < g->n_rows * g->n_columns; i++) kv_free(g->cells[i]);
-    kv_free(g->cells), kv_free(g->columns);
 }
 
 /* What is spread over columns: an axis, or a part of a key x value matrix. */
@@ -161,7 +99,7 @@ static const char *axis_text(char buffer[KV_REAL_TEXT], const kv_frame *f, const
                               f->index[row * f->n_axes + axis]);
 }
 
-static kv_status head_cells(grid *g, const kv_frame *f, const layout *l, int n_texts,
+static kv_status head_cells(kv_grid *g, const kv_frame *f, const layout *l, int n_texts,
                             const int *texts, int64_t row, int64_t block, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -171,7 +109,7 @@ static kv_status head_cells(grid *g, const kv_frame *f, const layout *l, int n_t
         static const char *const parts[] = {"key (columns: value)", "value (columns: key)"};
         int const is_part = l->across >= 0 && texts[i] == 0;
         g->columns[i].is_number = d->numbers != NULL;
-        KV_TRY(set_cell(g, 0, i, is_part ? parts[!l->across] : d->name, err));
+        KV_TRY(kv_grid_set(g, 0, i, is_part ? parts[!l->across] : d->name, err));
     }
     for (int m = 0; m < f->n_metrics; m++) {
         const kv_array *const a = f->metrics[m];
@@ -189,13 +127,13 @@ static kv_status head_cells(grid *g, const kv_frame *f, const layout *l, int n_t
         }
         int64_t const place = n_texts + block * f->n_metrics + m;
         g->columns[place].is_number = 1;
-        KV_TRY(set_cell(g, 0, place, head, err));
+        KV_TRY(kv_grid_set(g, 0, place, head, err));
     }
 done:
     return status;
 }
 
-static kv_status make_grid(grid *g, const kv_frame *f, const layout *l, const char *rows,
+static kv_status make_grid(kv_grid *g, const kv_frame *f, const layout *l, const char *rows,
                            kv_error *err)
 {
     kv_status status = KV_OK;
@@ -203,71 +141,27 @@ static kv_status make_grid(grid *g, const kv_frame *f, const layout *l, const ch
     int const n_texts = text_axes(texts, f, rows, l->cols);
     void *memory = NULL;
     int *decimals = NULL;
-    g->n_rows = 1 + f->n_rows / l->n_blocks;
-    g->n_columns = n_texts + l->n_blocks * f->n_metrics;
     KV_TRY(
-        kv_allocate3(&memory, (size_t)g->n_rows, (size_t)g->n_columns, 1, sizeof *g->cells, err));
-    g->cells = memory;
-    KV_TRY(kv_allocate(&memory, (size_t)g->n_columns, sizeof *g->columns, err));
-    g->columns = memory;
+        kv_grid_create(g, 1 + f->n_rows / l->n_blocks, n_texts + l->n_blocks * f->n_metrics, err));
     KV_TRY(kv_allocate(&memory, (size_t)f->n_metrics, sizeof *decimals, err));
     decimals = memory;
     for (int m = 0; m < f->n_metrics; m++)
-        decimals[m] = usual_decimals(f->metrics[m]->units, largest_of(f, m));
+        decimals[m] = kv_usual_decimals(f->metrics[m]->units, largest_of(f, m));
     for (int64_t row = 0; row < f->n_rows; row++) {
-        char buffer[CELL_SIZE];
+        char buffer[KV_CELL_SIZE];
         int64_t line, block;
         place_of(&line, &block, f, l, row);
         if (line == 0) KV_TRY(head_cells(g, f, l, n_texts, texts, row, block, err));
         for (int i = 0; i < n_texts && block == 0; i++)
-            KV_TRY(set_cell(g, 1 + line, i, axis_text(buffer, f, l, texts[i], row), err));
+            KV_TRY(kv_grid_set(g, 1 + line, i, axis_text(buffer, f, l, texts[i], row), err));
         for (int m = 0; m < f->n_metrics; m++) {
             format_interval(buffer, &f->cells[row * f->n_metrics + m], decimals[m]);
-            KV_TRY(set_cell(g, 1 + line, n_texts + block * f->n_metrics + m, buffer, err));
+            KV_TRY(kv_grid_set(g, 1 + line, n_texts + block * f->n_metrics + m, buffer, err));
         }
     }
 done:
     kv_free(decimals);
     return status;
-}
-
-static void pad(FILE *out, int n)
-{
-    for (; n > 0; n--) fputc(' ', out);
-}
-
-/* A line break or a bar would break a Markdown cell. */
-static void print_cell(FILE *out, const char *text, int is_markdown)
-{
-    for (; *text; text++) {
-        if (is_markdown && *text == '|') fputc('\\', out);
-        fputc(*text == '\n' ? ' ' : *text, out);
-    }
-}
-
-static void print_grid(FILE *out, const grid *g, int is_markdown)
-{
-    for (int64_t i = 0; i < g->n_rows * g->n_columns; i++) {
-        int *const width = &g->columns[i % g->n_columns].width;
-        int const own = g->cells[i] ? width_of(g->cells[i]) : 0;
-        if (own > *width) *width = own;
-    }
-    for (int64_t row = 0; row < g->n_rows; row++) {
-        for (int64_t i = 0; i < g->n_columns; i++) {
-            const grid_column *const c = &g->columns[i];
-            const char *const text = g->cells[row * g->n_columns + i];
-            int const space = c->width - width_of(text), is_last = i == g->n_columns - 1;
-            fputs(is_markdown ? "| " : i ? "  " : "", out);
-            if (c->is_number) pad(out, space);
-            print_cell(out, text, is_markdown);
-            if (!c->is_number && (is_markdown || !is_last)) pad(out, space);
-            if (is_markdown) fputc(' ', out);
-        }
-        fputs(is_markdown ? "|\n" : "\n", out);
-        for (int64_t i = 0; row == 0 && is_markdown && i < g->n_columns; i++)
-            fputs(g->columns[i].is_number ? "|---:" : "|:---", out);
-        if (row == 0 && is_markdown) fputs("|\n", out);
-    }
 }
 
 /* The asked layout; rows by key are columns by value and the other way round. */
@@ -298,38 +192,15 @@ static kv_status print_texts(FILE *out, const kv_frame *f, const kv_table_reques
                              kv_error *err)
 {
     kv_status status = KV_OK;
-    grid g = {0};
+    kv_grid g = {0};
     layout l = {0};
     KV_TRY(make_layout(&l, f, request, err));
     KV_TRY(make_grid(&g, f, &l, request->rows, err));
-    print_grid(out, &g, request->format == KV_TABLE_MARKDOWN);
+    kv_grid_print(out, &g, request->format == KV_TABLE_MARKDOWN);
 done:
     kv_pairs_free_contents(&l.pairs);
-    free_grid(&g);
+    kv_grid_free_contents(&g);
     return status;
-}
-
-/* RFC 4180: quoted where it holds a comma, a quote or a line break. */
-static void print_csv_text(FILE *out, const char *text)
-{
-    if (!strpbrk(text, ",\"\r\n")) {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    for (; *text; text++) {
-        if (*text == '"') fputc('"', out);
-        fputc(*text, out);
-    }
-    fputc('"', out);
-}
-
-static void print_csv_number(FILE *out, double number)
-{
-    char text[KV_REAL_TEXT];
-    if (isnan(number)) return;
-    kv_real_text(text, number);
-    fputs(text, out);
 }
 
 static const char *const part_columns[KV_N_PARTS] = {"key", "value"};
@@ -341,14 +212,14 @@ static void print_csv(FILE *out, const kv_frame *f)
         for (int i = 0; i < f->n_axes; i++) {
             const kv_dimension *const d = kv_frame_dimension(f, i);
             if (i) fputc(',', out);
-            print_csv_text(out, row < 0
-                                    ? d->name
-                                    : kv_coordinate_text(buffer, d, f->index[row * f->n_axes + i]));
+            kv_csv_text(out, row < 0
+                                 ? d->name
+                                 : kv_coordinate_text(buffer, d, f->index[row * f->n_axes + i]));
             for (int k = 0; k < KV_N_PARTS && i == kv_frame_axis(f, "scheme"); k++) {
                 const char *const part = kv_pairs_text(f, k, row < 0 ? 0 : row);
                 if (!part) continue;
                 fputc(',', out);
-                print_csv_text(out, row < 0 ? part_columns[k] : part);
+                kv_csv_text(out, row < 0 ? part_columns[k] : part);
             }
         }
         for (int m = 0; m < f->n_metrics; m++) {
@@ -357,7 +228,7 @@ static void print_csv(FILE *out, const kv_frame *f)
             for (int k = 0; k < 3; k++) {
                 if (f->n_axes || m || k) fputc(',', out);
                 if (x)
-                    print_csv_number(out, k == 0 ? x->mean : k == 1 ? x->low : x->high);
+                    kv_csv_number(out, k == 0 ? x->mean : k == 1 ? x->low : x->high);
                 else
                     fprintf(out, "%s%s", f->metrics[m]->name, endings[k]);
             }
@@ -366,29 +237,13 @@ static void print_csv(FILE *out, const kv_frame *f)
     }
 }
 
-/* A text with JSON's quotes and escapes; false when memory runs out. */
-static int print_json_text(FILE *out, const char *text)
-{
-    json_t *const string = json_string(text);
-    int const is_good = string && json_dumpf(string, out, JSON_ENCODE_ANY) == 0;
-    json_decref(string);
-    return is_good;
-}
-
-static void print_json_number(FILE *out, double number)
-{
-    char text[KV_REAL_TEXT];
-    kv_real_text(text, number);
-    fputs(isfinite(number) ? text : "null", out);
-}
-
 /* `, "name": `, to be followed by the value. */
 static int print_json_name(FILE *out, const char *name, const char *ending, int is_first)
 {
     char whole[512];
     snprintf(whole, sizeof whole, "%.500s%s", name, ending);
     fputs(is_first ? "" : ", ", out);
-    int const is_good = print_json_text(out, whole);
+    int const is_good = kv_json_text(out, whole);
     fputs(": ", out);
     return is_good;
 }
@@ -401,25 +256,25 @@ static int print_json_row(FILE *out, const kv_frame *f, int64_t row)
         int64_t const at = f->index[row * f->n_axes + i];
         is_good &= print_json_name(out, d->name, "", i == 0);
         if (d->texts)
-            is_good &= print_json_text(out, d->texts[at]);
+            is_good &= kv_json_text(out, d->texts[at]);
         else
-            print_json_number(out, d->numbers[at]);
+            kv_json_number(out, d->numbers[at]);
         for (int k = 0; k < KV_N_PARTS && i == kv_frame_axis(f, "scheme"); k++) {
             const char *const part = kv_pairs_text(f, k, row);
             if (!part) continue;
             is_good &= print_json_name(out, part_columns[k], "", 0);
-            is_good &= print_json_text(out, part);
+            is_good &= kv_json_text(out, part);
         }
     }
     for (int m = 0; m < f->n_metrics; m++) {
         const kv_interval *const x = &f->cells[row * f->n_metrics + m];
         const char *const name = f->metrics[m]->name;
         is_good &= print_json_name(out, name, "", f->n_axes + m == 0);
-        print_json_number(out, x->mean);
+        kv_json_number(out, x->mean);
         is_good &= print_json_name(out, name, "_lo", 0);
-        print_json_number(out, x->low);
+        kv_json_number(out, x->low);
         is_good &= print_json_name(out, name, "_hi", 0);
-        print_json_number(out, x->high);
+        kv_json_number(out, x->high);
     }
     return is_good;
 }
@@ -449,6 +304,9 @@ kv_status kv_table_write(FILE *out, const kv_record *record, const kv_table_requ
         .where = request->where,
         .extra = {kv_pairs_part(record, request->rows) >= 0 ? NULL : request->rows,
                   kv_pairs_part(record, request->cols) >= 0 ? NULL : request->cols}};
+    for (int i = 0; i < request->n_metrics; i++)
+        if (kv_table_is_group(record, request->metrics[i]))
+            return kv_table_write_group(out, record, request, err);
     KV_TRY(kv_frame_create(&f, record, &wanted, err));
     if (request->format == KV_TABLE_CSV)
         print_csv(out, f);

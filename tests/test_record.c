@@ -27,6 +27,8 @@ static kv_status build(kv_record **out, kv_error *err)
     KV_TRY(kv_record_add_array(
         r, &(kv_array_spec){.name = "t", .dimensions = {"scheme"}, .texts = schemes}, err));
     KV_TRY(kv_record_add_array(r, &(kv_array_spec){.name = "scalar"}, err));
+    KV_TRY(kv_record_add_array(
+        r, &(kv_array_spec){.name = "which", .dimensions = {"seed"}, .labels = "scheme"}, err));
     KV_TRY(kv_record_set_text(r, "title", "first", err));
     KV_TRY(kv_record_set_number(r, "n", 7, err));
     KV_TRY(kv_record_set_text(r, "title", "second", err));
@@ -46,6 +48,8 @@ static void contents(void)
           "shape");
     CHECK(x->numbers[5] == 6, "row-major");
     CHECK_TEXT(x->combine, "rms");
+    CHECK_TEXT(kv_record_array(r, "which")->labels, "scheme");
+    CHECK(!x->labels, "numbers are numbers");
     CHECK(isnan(kv_record_array(r, "empty")->numbers[2]), "NaN until filled");
     CHECK(kv_record_array(r, "scalar")->count == 1, "a scalar");
     CHECK(!kv_record_array(r, "seed") && !kv_record_dimension(r, "x"), "kinds are apart");
@@ -86,6 +90,15 @@ static void refusals(void)
         {{0}, {.name = "y", .dimensions = {"seed", "seed"}}, "y: dimension seed twice"},
         {{0}, {.name = "y", .combine = "sum"}, "y: combine \"sum\" is none of mean, rms, max, min"},
         {{0}, {.name = "y", .numbers = one, .texts = text}, "y: numbers and texts at once"},
+        {{0},
+         {.name = "y", .labels = "seed"},
+         "y: labels \"seed\": must be a dimension of texts, and the array of numbers"},
+        {{0},
+         {.name = "y", .labels = "none"},
+         "y: labels \"none\": must be a dimension of texts, and the array of numbers"},
+        {{0},
+         {.name = "y", .labels = "scheme", .texts = text},
+         "y: labels \"scheme\": must be a dimension of texts, and the array of numbers"},
         {{0}, {.name = "y", .dimensions = {"d0", "d1", "d2", "d3"}}, "y: its size overflows"},
     };
     kv_error err = {0};

@@ -49,6 +49,9 @@ static kv_record *example(int64_t tokens)
         r, &(kv_array_spec){.name = "key_scheme", .dimensions = {"scheme"}, .texts = schemes},
         &err));
     MUST(kv_record_add_array(r, &(kv_array_spec){.name = "scalar", .units = "s"}, &err));
+    MUST(kv_record_add_array(
+        r, &(kv_array_spec){.name = "which", .dimensions = {"a"}, .numbers = t, .labels = "scheme"},
+        &err));
     static char *const arguments[] = {"kvant", "sweep", "it's.yaml", "", "\xff"};
     static char config[100001];
     memset(config, 'x', sizeof config - 1); /* more than an object header holds */
@@ -95,7 +98,7 @@ static void check_same(const kv_record *a, const kv_record *b)
         const kv_array *const x = &a->arrays[i], *const y = &b->arrays[i];
         CHECK(same_text(x->name, y->name) && same_text(x->units, y->units) &&
                   same_text(x->long_name, y->long_name) && same_text(x->combine, y->combine) &&
-                  x->count == y->count && x->rank == y->rank &&
+                  same_text(x->labels, y->labels) && x->count == y->count && x->rank == y->rank &&
                   memcmp(x->dimensions, y->dimensions, sizeof x->dimensions) == 0 &&
                   same_values(x->numbers, y->numbers, x->texts, y->texts, x->count),
               "%s", x->name);
