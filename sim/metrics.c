@@ -228,6 +228,12 @@ static double bytes_per_token(const kv_metric_view *v)
     return stored / 8 / (double)v->layer->tokens;
 }
 
+static double stack_err(const kv_metric_view *v)
+{
+    const kv_stack_measured *m = v->stack;
+    return sqrt(m->err_square[v->run * m->layers + v->stack_layer] / m->square[v->stack_layer]);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const kv_metric metrics[] = {
@@ -281,10 +287,21 @@ static const kv_metric metrics[] = {
     {"bytes_per_token", "byte",
      "stored bytes per token of the whole layer: all kv heads, keys and values", KV_SCOPE_LAYER,
      "mean", false, false, bytes_per_token},
+    {"stack_err", "1",
+     "|x^-x| / |x| of the residual stream after the last layer, all layers quantized "
+     "(heads.stack)",
+     KV_SCOPE_STACK, "mean", false, false, stack_err},
+    {"stack_err_layer", "1", "the same after each layer: how the error grows", KV_SCOPE_STACK_LAYER,
+     "mean", false, false, stack_err},
 };
 
 enum { N_METRICS = sizeof metrics / sizeof metrics[0] };
 _Static_assert((size_t)N_METRICS <= (size_t)KV_MAX_METRICS, "room for every metric");
+
+bool kv_scope_is_stack(kv_metric_scope scope)
+{
+    return scope == KV_SCOPE_STACK || scope == KV_SCOPE_STACK_LAYER;
+}
 
 const kv_metric *kv_metric_at(size_t id)
 {

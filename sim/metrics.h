@@ -1,5 +1,6 @@
-/* Metrics: what the raw measurements of a layer mean. One table; a metric is one function and one
- * row. Definitions with their formulas are in the `about` of each row (`kvant list metrics`).
+/* Metrics: what the raw measurements of a layer, or of a decode stack, mean. One table; a metric is
+ * one function and one row. Definitions with their formulas are in the `about` of each row (`kvant
+ * list metrics`).
  *
  * Per kv head, over the query rows of one class. Ratios are ratios of norms, never means of
  * elementwise ratios, which diverge near zero. */
@@ -10,23 +11,28 @@
 #include <stddef.h>
 
 #include "kernels/backend.h"
+#include "sim/stack.h"
 
 /* Which dimensions a metric has, apart from the swept ones, layer and seed. */
 typedef enum {
-    KV_SCOPE_QUERIES, /* scheme, head, class */
-    KV_SCOPE_TENSOR,  /* scheme, head */
-    KV_SCOPE_LAYER,   /* scheme */
-    KV_SCOPE_HEAD     /* head: a property of the exact tensors */
+    KV_SCOPE_QUERIES,    /* scheme, head, class */
+    KV_SCOPE_TENSOR,     /* scheme, head */
+    KV_SCOPE_LAYER,      /* scheme */
+    KV_SCOPE_HEAD,       /* head: a property of the exact tensors */
+    KV_SCOPE_STACK,      /* scheme, but no layer: of the decode stack's end */
+    KV_SCOPE_STACK_LAYER /* scheme: of the decode stack after each layer */
 } kv_metric_scope;
 
-/* Where to look: one kv head, one scheme, the rows of one query class. */
+/* Where to look: one kv head, one scheme, the rows of one query class; or in a decode stack. */
 typedef struct {
     const kv_layer *layer;
     const kv_measurements *measured;
     int64_t head, key, value, pair;
     const int64_t *rows; /* [n_rows] indices into the head's rows */
     int64_t n_rows;
-    double *scratch; /* [n_rows] */
+    double *scratch;                /* [n_rows] */
+    const kv_stack_measured *stack; /* of the stack's metrics, which see nothing but these: */
+    int64_t run, stack_layer;
 } kv_metric_view;
 
 typedef struct {
@@ -39,6 +45,8 @@ typedef struct {
 
 /* Room for all rows of the table. */
 enum { KV_MAX_METRICS = 64 };
+
+bool kv_scope_is_stack(kv_metric_scope scope);
 
 /* NULL past the end, or for an unknown name. */
 const kv_metric *kv_metric_at(size_t id);

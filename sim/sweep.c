@@ -12,6 +12,8 @@
 
 kv_unit_place kv_sweep_place(const kv_sweep *s, int64_t unit)
 {
+    int64_t const stack = unit - s->n_layer_units;
+    if (stack >= 0) return (kv_unit_place){stack / s->n_seeds, -1, stack % s->n_seeds};
     return (kv_unit_place){unit / (s->n_layers * s->n_seeds), unit / s->n_seeds % s->n_layers,
                            unit % s->n_seeds};
 }
@@ -50,7 +52,7 @@ static kv_status find_extents(kv_sweep *s, kv_error *err)
             const kv_sweep_plan *const plan = kv_sweep_plan_of(s, l);
             double const products = (double)(plan->n_keys + 1 + plan->n_pairs + 1);
             int64_t const bytes = (int64_t)(4 * tensor * sizeof(float));
-            s->flops += (double)s->n_seeds * 2 * rows * tensor * products;
+            if (s->n_layer_units > 0) s->flops += (double)s->n_seeds * 2 * rows * tensor * products;
             if (bytes > s->bytes_per_thread) s->bytes_per_thread = bytes;
             if (layer.kv_heads > s->n_heads) s->n_heads = layer.kv_heads;
             if (c.class_share[KV_CLASS_LOCAL] > 0 || c.class_share[KV_CLASS_NEEDLE] > 0)
@@ -66,24 +68,38 @@ done:
 
 /* ---- schemes and metrics ---- */
 
-static void add_slot(kv_sweep *s, const kv_metric *metric)
+/* Values of layer units and of stack units are numbered apart; a unit has room for either. */
+static void add_slot(kv_sweep *s, int64_t offsets[2], const kv_metric *metric)
 {
+    bool const is_stack = kv_scope_is_stack(metric->scope);
     bool const is_query = metric->scope == KV_SCOPE_QUERIES,
                is_layer = metric->scope == KV_SCOPE_LAYER;
     kv_metric_slot *const next = &s->slots[s->n_slots++];
     *next = (kv_metric_slot){.metric = metric,
-                             .offset = s->values_per_unit,
+                             .offset = offsets[is_stack],
                              .schemes = metric->scope == KV_SCOPE_HEAD ? 1 : s->config->n_schemes,
-                             .heads = is_layer ? 1 : s->n_heads,
+                             .layers = metric->scope == KV_SCOPE_STACK_LAYER ? s->n_layers : 1,
+                             .heads = is_layer || is_stack ? 1 : s->n_heads,
                              .classes = is_query ? s->n_classes : 1};
-    s->values_per_unit += next->schemes * next->heads * next->classes;
+    offsets[is_stack] += next->schemes * next->layers * next->heads * next->classes;
+    if (offsets[is_stack] > s->values_per_unit) s->values_per_unit = offsets[is_stack];
     s->wants_rows |= metric->needs_rows, s->wants_levels |= metric->needs_levels;
 }
 
 static void find_slots(kv_sweep *s)
 {
+    int64_t offsets[2] = {0};
     for (int64_t i = 0; i < s->config->n_metrics; i++)
-        add_slot(s, kv_metric_find(s->config->metrics[i]));
+        add_slot(s, offsets, kv_metric_find(s->config->metrics[i]));
+}
+
+static void count_units(kv_sweep *s)
+{
+    for (int64_t i = 0; i < s->config->n_metrics; i++)
+        if (kv_scope_is_stack(kv_metric_find(s->config->metrics[i])->scope))
+            s->n_stack_units = s->n_points * s->n_seeds;
+        else
+            s->n_layer_units = s->n_points * s->n_layers * s->n_seeds;
 }
 
 kv_status kv_sweep_create(kv_sweep **out, const kv_config *config, kv_error *err)
@@ -95,8 +111,10 @@ kv_status kv_sweep_create(kv_sweep **out, const kv_config *config, kv_error *err
     s->config = config;
     s->n_points = kv_config_points(config), s->n_seeds = config->heads.seeds.count;
     KV_TRY(kv_heads_layer_numbers(&s->layers, &s->n_layers, &config->heads, err));
+    count_units(s);
     KV_TRY(kv_sweep_make_plans(s, err));
     KV_TRY(find_extents(s, err));
+    if (s->n_stack_units > 0) KV_TRY(kv_sweep_plan_stacks(s, err));
     find_slots(s);
     *out = s, memory = NULL;
 done:
@@ -114,7 +132,7 @@ void kv_sweep_free(kv_sweep *sweep)
 
 int64_t kv_sweep_units(const kv_sweep *sweep)
 {
-    return sweep->n_points * sweep->n_layers * sweep->n_seeds;
+    return sweep->n_layer_units + sweep->n_stack_units;
 }
 
 int64_t kv_sweep_values_per_unit(const kv_sweep *sweep)
@@ -173,6 +191,7 @@ static void measure_head(double *values, const kv_sweep *s, const kv_sweep_plan 
         for (int i = 0; i < s->n_slots; i++) {
             const kv_metric_slot *const t = &s->slots[i];
             if (class >= t->classes || view->head >= t->heads) continue;
+            if (kv_scope_is_stack(t->metric->scope)) continue;
             for (int64_t scheme = 0; scheme < t->schemes; scheme++) {
                 view->pair = plan->pair_of[scheme];
                 view->key = plan->pairs[view->pair][0], view->value = plan->pairs[view->pair][1];
@@ -183,17 +202,16 @@ static void measure_head(double *values, const kv_sweep *s, const kv_sweep_plan 
     }
 }
 
-static kv_status run_unit(double *values, const kv_sweep *s, int64_t unit,
-                          const kv_backend *backend, int threads, kv_error *err)
+static kv_status run_layer(double *values, const kv_sweep *s, const kv_unit_place *place,
+                           const kv_backend *backend, int threads, kv_error *err)
 {
     kv_status status = KV_OK;
-    kv_unit_place const place = kv_sweep_place(s, unit);
-    int64_t const seed = s->config->heads.seeds.items[place.seed];
+    int64_t const seed = s->config->heads.seeds.items[place->seed];
     kv_heads_config settings = {0};
     kv_heads *heads = NULL;
     kv_measurements *measured = NULL;
     void *rows = NULL, *scratch = NULL;
-    const kv_sweep_plan *const plan = kv_sweep_plan_of(s, place.layer);
+    const kv_sweep_plan *const plan = kv_sweep_plan_of(s, place->layer);
     kv_evaluation const what = {.n_keys = plan->n_keys,
                                 .n_values = plan->n_values,
                                 .n_pairs = plan->n_pairs,
@@ -202,20 +220,19 @@ static kv_status run_unit(double *values, const kv_sweep *s, int64_t unit,
                                 .pairs = (const int64_t(*)[2])plan->pairs,
                                 .want_rows = s->wants_rows,
                                 .want_levels = s->wants_levels};
-    KV_TRY(settings_of(&settings, s, place.point, place.layer, err));
-    KV_TRY(kv_heads_create(&heads, &settings, s->layers[place.layer], seed, err));
+    KV_TRY(settings_of(&settings, s, place->point, place->layer, err));
+    KV_TRY(kv_heads_create(&heads, &settings, s->layers[place->layer], seed, err));
     const kv_layer *const layer = kv_heads_layer(heads);
     KV_TRY(kv_measurements_create(&measured, layer, &what, err));
     KV_TRY(backend->evaluate(layer, &what, threads, measured, err));
     KV_TRY(kv_allocate(&rows, (size_t)measured->rows, sizeof(int64_t), err));
     KV_TRY(kv_allocate(&scratch, (size_t)measured->rows, sizeof(double), err));
-    for (int64_t i = 0; i < s->values_per_unit; i++) values[i] = NAN;
     kv_metric_view view = {.layer = layer, .measured = measured, .rows = rows, .scratch = scratch};
     for (view.head = 0; view.head < layer->kv_heads; view.head++)
         measure_head(values, s, plan, &view, kv_heads_classes(heads), rows);
 done:
     if (status != KV_OK)
-        kv_error_prepend(err, "layer %lld, seed %lld", (long long)s->layers[place.layer],
+        kv_error_prepend(err, "layer %lld, seed %lld", (long long)s->layers[place->layer],
                          (long long)seed);
     kv_free(rows), kv_free(scratch);
     kv_measurements_free(measured);
@@ -224,18 +241,27 @@ done:
     return status;
 }
 
-/* Units are spread over threads where there are enough of them; otherwise the threads go into each
- * unit. Results are the same either way. */
-kv_status kv_sweep_run(const kv_sweep *s, const kv_backend *backend, int threads,
-                       const kv_sweep_sink *sink, kv_error *err)
+static kv_status run_unit(double *values, const kv_sweep *s, int64_t unit,
+                          const kv_backend *backend, int threads, const kv_sweep_sink *sink,
+                          kv_error *err)
 {
-    int64_t const n = kv_sweep_units(s);
+    kv_unit_place const place = kv_sweep_place(s, unit);
+    for (int64_t i = 0; i < s->values_per_unit; i++) values[i] = NAN;
+    return place.layer < 0 ? kv_sweep_run_stack(values, s, &place, backend, threads, sink, err)
+                           : run_layer(values, s, &place, backend, threads, err);
+}
+
+/* Units start ... start + n - 1. They are spread over threads where there are enough of them;
+ * otherwise the threads go into each unit. Results are the same either way. */
+static kv_status run_units(const kv_sweep *s, int64_t start, int64_t n, const kv_backend *backend,
+                           int threads, const kv_sweep_sink *sink, kv_error *err)
+{
     int const outer = n >= threads ? threads : 1, inner = n >= threads ? 1 : threads;
-    int64_t failed_unit = n;
+    int64_t failed_unit = start + n;
     kv_status result = KV_OK;
     kv_error first = {0};
 #pragma omp parallel for schedule(dynamic, 1) num_threads(outer)
-    for (int64_t unit = 0; unit < n; unit++) {
+    for (int64_t unit = start; unit < start + n; unit++) {
         bool stop;
 #pragma omp atomic read
         stop = result;
@@ -247,7 +273,7 @@ kv_status kv_sweep_run(const kv_sweep *s, const kv_backend *backend, int threads
             status = KV_FAIL(&own, KV_EINTERRUPTED, "stopped before all units were finished");
         if (status == KV_OK)
             status = kv_allocate(&values, (size_t)s->values_per_unit, sizeof(double), &own);
-        if (status == KV_OK) status = run_unit(values, s, unit, backend, inner, &own);
+        if (status == KV_OK) status = run_unit(values, s, unit, backend, inner, sink, &own);
         if (status == KV_OK) status = sink->put(sink->context, unit, values, &own);
         kv_free(values);
         if (status == KV_OK) continue;
@@ -260,4 +286,13 @@ kv_status kv_sweep_run(const kv_sweep *s, const kv_backend *backend, int threads
     }
     if (result != KV_OK && err && err->status == KV_OK) *err = first;
     return result;
+}
+
+kv_status kv_sweep_run(const kv_sweep *s, const kv_backend *backend, int threads,
+                       const kv_sweep_sink *sink, kv_error *err)
+{
+    kv_status const status = run_units(s, 0, s->n_layer_units, backend, threads, sink, err);
+    return status != KV_OK
+               ? status
+               : run_units(s, s->n_layer_units, s->n_stack_units, backend, threads, sink, err);
 }

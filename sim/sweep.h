@@ -1,8 +1,9 @@
 /* A sweep: a configuration expanded into units of work, run, and turned into a record.
  *
- * A unit is one (sweep point, layer, seed): all kv heads of that layer under all schemes. Units are
- * numbered, independent, and give a fixed number of values, so that they can be stored, resumed and
- * split without knowing what they mean.
+ * A unit is one (sweep point, layer, seed): all kv heads of that layer under all schemes; or, for
+ * metrics of the decode stack (sim/stack.h), one (sweep point, seed): all layers under all schemes.
+ * Units are numbered, independent, and give a fixed number of values, so that they can be stored,
+ * resumed and split without knowing what they mean.
  *
  *     kv_sweep_create(&sweep, &config, &err);
  *     kv_sweep_run(sweep, backend, threads, &sink, &err);    // sink.put receives values
@@ -40,7 +41,7 @@ typedef struct {
     void *context;
     bool (*is_done)(void *context, int64_t unit);
     kv_status (*put)(void *context, int64_t unit, const double *values, kv_error *err);
-    bool (*is_cancelled)(void *context); /* polled before each unit */
+    bool (*is_cancelled)(void *context); /* polled before each unit, or layer of a stack */
 } kv_sweep_sink;
 
 /* Runs every unit that is not done. KV_EINTERRUPTED when cancelled. The error of the lowest unit

@@ -99,8 +99,8 @@ static kv_status add_metric(double **numbers, kv_record *record, const kv_sweep 
     int n = 0;
     if (scope != KV_SCOPE_HEAD) spec.dimensions[n++] = "scheme";
     for (int64_t a = 0; a < s->config->n_axes; a++) spec.dimensions[n++] = s->config->axes[a].path;
-    spec.dimensions[n++] = "layer";
-    if (scope != KV_SCOPE_LAYER) spec.dimensions[n++] = "head";
+    if (scope != KV_SCOPE_STACK) spec.dimensions[n++] = "layer";
+    if (scope != KV_SCOPE_LAYER && !kv_scope_is_stack(scope)) spec.dimensions[n++] = "head";
     spec.dimensions[n++] = "seed";
     if (scope == KV_SCOPE_QUERIES) spec.dimensions[n++] = "class";
     kv_status const status = kv_record_add_array(record, &spec, err);
@@ -108,27 +108,27 @@ static kv_status add_metric(double **numbers, kv_record *record, const kv_sweep 
     return status;
 }
 
-/* Units are [point][layer][seed], arrays [scheme][point][layer][head][seed][class]. With a baseline
- * (>= 0), its value on the same heads is subtracted. */
+/* Units are [point][layer][seed] and, of stacks, [point][seed]; arrays [scheme][point][layer][head]
+ * [seed][class]. With a baseline (>= 0), its value on the same heads is subtracted. */
 static void spread(double *out, const kv_sweep *s, const kv_metric_slot *t, const double *values,
                    int64_t baseline)
 {
+    bool const is_stack = kv_scope_is_stack(t->metric->scope);
+    int64_t const layers = is_stack ? t->layers : s->n_layers;
+    int64_t const size = t->layers * t->heads * t->classes; /* of a scheme in a unit */
     for (int64_t unit = 0; unit < kv_sweep_units(s); unit++) {
         kv_unit_place const u = kv_sweep_place(s, unit);
         const double *const from = values + unit * s->values_per_unit + t->offset;
-        for (int64_t c = 0; c < t->schemes; c++)
-            for (int64_t h = 0; h < t->heads; h++)
-                for (int64_t k = 0; k < t->classes; k++) {
-                    int64_t const place =
-                        ((((c * s->n_points + u.point) * s->n_layers + u.layer) * t->heads + h) *
-                             s->n_seeds +
-                         u.seed) *
-                            t->classes +
-                        k;
-                    double const base =
-                        baseline < 0 ? 0 : from[(baseline * t->heads + h) * t->classes + k];
-                    out[place] = from[(c * t->heads + h) * t->classes + k] - base;
-                }
+        for (int64_t i = 0; i < t->schemes * size && (u.layer < 0) == is_stack; i++) {
+            int64_t const c = i / size, k = i % t->classes, h = i / t->classes % t->heads;
+            int64_t const l = is_stack ? i % size / (t->heads * t->classes) : u.layer;
+            int64_t const place =
+                ((((c * s->n_points + u.point) * layers + l) * t->heads + h) * s->n_seeds +
+                 u.seed) *
+                    t->classes +
+                k;
+            out[place] = from[i] - (baseline < 0 ? 0 : from[baseline * size + i % size]);
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 /* Whole sweeps in memory: the published table, what RoPE does to biased and to wide channels (with
- * intervals), and equal bits for any number of threads. */
+ * intervals), decode stacks, and equal bits for any number of threads. */
 #include <stdlib.h>
 
 #include "kernels/memory.h"
 #include "results/interval.h"
+#include "sim/stack.h"
 #include "sim/sweep.h"
 #include "tests/check.h"
 
@@ -144,7 +145,8 @@ static void threads_change_nothing(void)
                  "  outliers: {count: 2, scale: 20}, rope: {layout: interleaved}}\n"
                  "schemes:\n"
                  "  keys: [int8/tensor, int4/channel:zero, int2/32x1:zero:flush=32, q4_0, f32]\n"
-                 "  values: [int8/tensor, int4/token-all:zero, e4m3/head, f32]\n",
+                 "  values: [int8/tensor, int4/token-all:zero, e4m3/head, f32]\n"
+                 "metrics: [out_err, logit_err_max, attn_kl, bits, stack_err, stack_err_layer]\n",
                  shapes[i]);
         kv_record *const one = run(text, 1);
         for (int threads = 2; one && threads <= 5; threads += 3) {
@@ -251,11 +253,136 @@ static void layers_equal_uniform(void)
     kv_config_free_contents(&config);
 }
 
+static const char stacked[] =
+    "kvant: 1\n"
+    "heads: {seeds: [3, 8], tokens: 60, head_dim: 16, kv_heads: 2, layers: 3, rope: half,\n"
+    "  stack: {gain: 0.7, streams: 2}, profile: [{layers: 1, window: 20}]}\n"
+    "schemes: [f32, {name: plain, key: int4/token, value: int4/token}, {name: mixed, key: "
+    "int8/channel, value: int4/token:zero}]\n"
+    "sweep: {heads.query.gain: [1, 2]}\n"
+    "baseline: plain\n"
+    "metrics: [%s]\n";
+
+static kv_record *run_stacked(const char *metrics, int threads)
+{
+    char text[1024];
+    snprintf(text, sizeof text, stacked, metrics);
+    return run(text, threads);
+}
+
+/* What a sweep says of a decode stack is what the stack says, whatever else is measured. */
+static void stacks_in_sweeps(void)
+{
+    enum { SCHEMES = 3, POINTS = 2, DEPTH = 3, STACK_SEEDS = 2 };
+    kv_error err = {0};
+    kv_config config = {0};
+    char text[1024];
+    snprintf(text, sizeof text, stacked, "bits");
+    kv_record *const record = run_stacked("stack_err_layer, out_err, stack_err, bits", 2);
+    kv_record *const alone = run_stacked("stack_err", 1);
+    kv_status status =
+        kv_config_read(&config, text, strlen(text), "test", &(kv_config_sources){0}, &err);
+    CHECK(status == KV_OK, "%s", err.message);
+    if (!record || !alone || status != KV_OK) return;
+    const kv_array *const end = kv_record_array(record, "stack_err");
+    const kv_array *const growth = kv_record_array(record, "stack_err_layer");
+    CHECK(end->rank == 3 && growth->rank == 4, "scheme, gain, seed, and layer before seed");
+    CHECK(memcmp(end->numbers, kv_record_array(alone, "stack_err")->numbers,
+                 (size_t)end->count * sizeof(double)) == 0,
+          "stack_err alone");
+    CHECK(kv_record_array(record, "stack_err_layer_vs_baseline")->rank == 4, "paired differences");
+    const kv_array *const local = kv_record_array(record, "out_err");
+    CHECK(local->numbers[local->count - 1] > 0, "a metric of layers beside it");
+    kv_quantizer keys[SCHEMES], values[SCHEMES];
+    int32_t assignment[SCHEMES * DEPTH][2];
+    for (int32_t i = 0; i < SCHEMES; i++) {
+        kv_scheme_pair const pair = kv_scheme_at(&config.schemes[i], 0);
+        keys[i] = *pair.key, values[i] = *pair.value;
+        for (int l = 0; l < DEPTH; l++)
+            assignment[i * DEPTH + l][0] = assignment[i * DEPTH + l][1] = i ? i : -1;
+    }
+    kv_stack_runs const runs = {.n_keys = SCHEMES,
+                                .n_values = SCHEMES,
+                                .keys = keys,
+                                .values = values,
+                                .n_runs = SCHEMES,
+                                .assignment = (const int32_t(*)[2])assignment};
+    kv_stack_environment environment = {.threads = 1};
+    status = kv_backend_find(&environment.backend, "cpu", &err);
+    for (int64_t point = 0; status == KV_OK && point < POINTS; point++) {
+        kv_stack *stack = NULL;
+        status = kv_stack_create(&stack, &config, &point, 2, &err);
+        for (int64_t seed = 0; status == KV_OK && seed < STACK_SEEDS; seed++) {
+            kv_stack_measured m = {0};
+            status = kv_stack_run(&m, stack, seed ? 8 : 3, &runs, &environment, &err);
+            for (int64_t i = 0; status == KV_OK && i < SCHEMES * DEPTH; i++) {
+                int64_t const scheme = i / DEPTH, layer = i % DEPTH, at = scheme * POINTS + point;
+                double const expected = sqrt(m.err_square[i] / m.square[layer]);
+                double const found = growth->numbers[(at * DEPTH + layer) * STACK_SEEDS + seed];
+                CHECK(found == expected && (scheme == 0) == (found == 0),
+                      "scheme %d, point %d, layer %d, seed %d: %g, expected %g", (int)scheme,
+                      (int)point, (int)layer, (int)seed, found, expected);
+                if (layer == DEPTH - 1)
+                    CHECK(end->numbers[at * STACK_SEEDS + seed] == found, "the end");
+            }
+            kv_stack_measured_free_contents(&m);
+        }
+        kv_stack_free(stack);
+    }
+    CHECK(status == KV_OK, "%s", err.message);
+    kv_record_free(record), kv_record_free(alone);
+    kv_config_free_contents(&config);
+}
+
+/* Stack units are counted where they are asked for, and refuse what cannot be stacked. */
+static void stack_units(void)
+{
+    static const struct {
+        const char *metrics, *set;
+        int64_t units, values;
+    } cases[] = {
+        {"bits, out_err", "", 12, 9},
+        {"stack_err", "", 4, 3},
+        {"stack_err, stack_err_layer", "", 4, 12},
+        {"bits, stack_err", "", 16, 3},
+        {"out_err, stack_err_layer", "", 16, 9},
+        {"bits", "heads.profile=[{layers: 2, head_dim: 8}]", 12, 3},
+        {"stack_err", "heads.profile=[{layers: 2, head_dim: 8}]", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024];
+        kv_error err = {0};
+        kv_config config = {0};
+        kv_sweep *sweep = NULL;
+        kv_config_sources const sources = {.sets = &cases[i].set, .n_sets = *cases[i].set != 0};
+        snprintf(text, sizeof text, stacked, cases[i].metrics);
+        kv_status status = kv_config_read(&config, text, strlen(text), "test", &sources, &err);
+        CHECK(status == KV_OK, "%s", err.message);
+        status = kv_sweep_create(&sweep, &config, &err);
+        CHECK(status == (cases[i].units ? KV_OK : KV_EREQUEST), "%s %s: %s", cases[i].metrics,
+              cases[i].set, err.message);
+        if (status == KV_OK)
+            CHECK(kv_sweep_units(sweep) == cases[i].units &&
+                      kv_sweep_values_per_unit(sweep) == cases[i].values &&
+                      kv_sweep_estimate(sweep).flops > 0,
+                  "%s: %d units of %d values", cases[i].metrics, (int)kv_sweep_units(sweep),
+                  (int)kv_sweep_values_per_unit(sweep));
+        else
+            CHECK_TEXT(err.message,
+                       "heads: a decode stack needs the same query_heads * head_dim in all layers; "
+                       "layer 2 has 2 * 8 = 16, layer 0 has 32");
+        kv_sweep_free(sweep);
+        kv_config_free_contents(&config);
+    }
+}
+
 int main(void)
 {
     layers_equal_uniform();
     published_table();
     rope_positions();
     threads_change_nothing();
+    stacks_in_sweeps();
+    stack_units();
     return check_done();
 }
