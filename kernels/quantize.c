@@ -1,4 +1,4 @@
-/* Quantizers and their fits: which settings go together, the list of steps, passes, stored bits.
+/* Quantizers and their fits: which settings go together, the list of steps, passes.
  * The interface and its rules are quantize.h; how steps work is quantize_fit.h. */
 #include "kernels/quantize.h"
 
@@ -52,6 +52,12 @@ kv_tile_grid kv_tile_grid_of(int64_t heads, int64_t span, int64_t head_dim, int6
     g.rows = span / g.tokens + (span % g.tokens != 0);
     g.columns = head_dim / g.channels + (head_dim % g.channels != 0);
     return g;
+}
+
+kv_tile_grid kv_quantizer_grid(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t span)
+{
+    return kv_tile_grid_of(tiles[q->tile].is_layer_wide ? 1 : shape->heads, span, shape->head_dim,
+                           tile_tokens(q), tile_channels(q));
 }
 
 bool kv_quantizer_is_layer_wide(const kv_quantizer *q)
@@ -295,8 +301,7 @@ kv_status kv_fit_create(kv_fit **out, const kv_quantizer *q, const kv_tensor_sha
     kv_quantizer_span(q, shape->tokens, &fit->first, &end);
     fit->span = end - fit->first;
     fit->has_range = kv_format_has_scale(fit->format);
-    fit->grid = kv_tile_grid_of(tiles[q->tile].is_layer_wide ? 1 : shape->heads, fit->span,
-                                shape->head_dim, tile_tokens(q), tile_channels(q));
+    fit->grid = kv_quantizer_grid(q, shape, fit->span);
     fit->limit = q->is_asymmetric ? kv_int_levels(fit->format->bits) : fit->format->maximum;
     for (size_t i = 0; i < KV_TRANSFORM_COUNT; i++)
         if (q->transforms[i].is_on) KV_TRY(kv_transform_ops(i)->create(fit, err));
@@ -432,7 +437,7 @@ done:
     return status;
 }
 
-/* ---- what was learnt, and what it takes to store ---- */
+/* ---- what was learnt ---- */
 
 kv_fit_scales kv_fit_scales_of(const kv_fit *fit)
 {
@@ -443,28 +448,4 @@ kv_fit_scales kv_fit_scales_of(const kv_fit *fit)
     scales.scale = fit->scale;
     scales.minimum = fit->q.is_asymmetric ? fit->minimum : NULL;
     return scales;
-}
-
-static int64_t scale_bits(const kv_fit *fit)
-{
-    if (!fit->scale || fit->q.static_tokens > 0 || fit->q.static_seeds > 0) return 0;
-    int64_t const stored = fit->grid.heads * kv_grid_tiles(&fit->grid) * (fit->q.is_asymmetric + 1);
-    bool const has_global = fit->q.scale_storage == KV_SCALE_E4M3 && fit->span > 0;
-    return stored * kv_scale_at(fit->q.scale_storage)->bits + (has_global ? 32 : 0);
-}
-
-int64_t kv_fit_bits(const kv_fit *fit)
-{
-    const kv_tensor_shape *const s = &fit->shape;
-    int64_t kept = 0, per_channel = 0;
-    for (int64_t head = 0; fit->kept && head < s->heads; head++) kept += fit->kept[head];
-    for (size_t i = 0; i < KV_TRANSFORM_COUNT; i++)
-        if (fit->q.transforms[i].is_on) per_channel += kv_transform_ops(i)->bits_per_channel;
-    int64_t const whole = s->heads * (s->tokens - fit->span) * s->head_dim;
-    int64_t const coded = s->heads * fit->span * s->head_dim;
-    bool const is_block = fit->format->kind == KV_KIND_BLOCK;
-    int64_t const codes = is_block ? coded / fit->format->block_elements * fit->format->block_bits
-                                   : (coded - kept) * fit->format->bits;
-    int64_t const means = fit->span > 0 ? s->heads * s->head_dim * per_channel : 0;
-    return 16 * whole + codes + 32 * kept + scale_bits(fit) + means;
 }

@@ -126,6 +126,8 @@ static inline int64_t kv_grid_segment(const kv_tile_grid *g, int64_t u, int64_t 
 
 kv_tile_grid kv_tile_grid_of(int64_t heads, int64_t span, int64_t head_dim, int64_t tokens,
                              int64_t channels);
+/* The tiles of a quantizer that quantizes `span` tokens. */
+kv_tile_grid kv_quantizer_grid(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t span);
 
 /* Applies the first n transforms of the table (those that are on), and undoes all. */
 void kv_fit_apply(const kv_fit *fit, int n, int64_t head, int64_t count, float *z, float *swap);
@@ -138,6 +140,9 @@ int64_t kv_fit_range_tokens(const kv_fit *fit);
 /* Outliers (quantize_outliers.c): the steps find thresholds and count what is kept. */
 extern const kv_step kv_outlier_step, kv_outlier_count_step;
 kv_status kv_fit_create_outliers(kv_fit *fit, kv_error *err);
+/* The vectors of which outliers are found, and how many a vector of n different numbers has. */
+kv_tile_grid kv_outlier_vectors(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t span);
+int64_t kv_outliers_of(const kv_quantizer *q, int64_t n);
 /* Kept elements of z become NaN; or y = f16(z) there. */
 void kv_fit_mark(const kv_fit *fit, int64_t head, int64_t u, int64_t count, float *z);
 void kv_fit_keep(const kv_fit *fit, int64_t head, int64_t u, int64_t count, float *y,

@@ -11,18 +11,47 @@
 #include "kernels/memory.h"
 #include "kernels/quantize_fit.h"
 
+/* One vector per channel; a head_dim of 1 can make vectors of one element. */
 static bool is_by_channel(const kv_fit *fit)
 {
-    return fit->vectors.channels == 1;
+    return fit->vectors.channels == 1 && fit->vectors.rows == 1;
+}
+
+kv_tile_grid kv_outlier_vectors(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t span)
+{
+    bool const by_channel = kv_quantizer_grid(q, shape, span).channels == 1 &&
+                            kv_format_has_scale(kv_format_at(q->format));
+    return kv_tile_grid_of(shape->heads, span, shape->head_dim, by_channel ? span : 1,
+                           by_channel ? 1 : shape->head_dim);
+}
+
+typedef struct {
+    double low, high;
+} percentiles;
+
+static percentiles percentiles_of(const kv_quantizer *q)
+{
+    double const half = q->outliers_percent / 2;
+    return (percentiles){half, 100.0 - half};
+}
+
+/* In sorted order, those up to the lower percentile's place and those from the upper one's on. */
+int64_t kv_outliers_of(const kv_quantizer *q, int64_t n)
+{
+    percentiles const p = percentiles_of(q);
+    double const low = kv_percentile_place(p.low, n), high = kv_percentile_place(p.high, n);
+    int64_t const last = n - 1;
+    int64_t const below = low >= (double)last ? last : (int64_t)floor(low);
+    int64_t const above = high >= (double)last ? last : (int64_t)ceil(high);
+    int64_t const between = above - below - 1;
+    return between > 0 ? n - between : n;
 }
 
 kv_status kv_fit_create_outliers(kv_fit *fit, kv_error *err)
 {
     kv_status status = KV_OK;
     const kv_tensor_shape *const shape = &fit->shape;
-    bool const by_channel = fit->grid.channels == 1 && fit->has_range;
-    fit->vectors = kv_tile_grid_of(shape->heads, fit->span, shape->head_dim,
-                                   by_channel ? fit->span : 1, by_channel ? 1 : shape->head_dim);
+    fit->vectors = kv_outlier_vectors(&fit->q, shape, fit->span);
     size_t const heads = (size_t)shape->heads, n = (size_t)kv_grid_tiles(&fit->vectors);
     KV_TRY(kv_allocate3((void **)&fit->keep_low, heads, n, 1, sizeof(float), err));
     KV_TRY(kv_allocate3((void **)&fit->keep_high, heads, n, 1, sizeof(float), err));
@@ -34,8 +63,8 @@ done:
 static kv_status begin(kv_fit *fit, bool *is_done, kv_error *err)
 {
     (void)is_done;
-    double const half = fit->q.outliers_percent / 2;
-    double const p[] = {half, 100.0 - half};
+    percentiles const of = percentiles_of(&fit->q);
+    double const p[] = {of.low, of.high};
     return kv_select_create(&fit->select, &fit->vectors, fit->shape.heads, fit->shape.head_dim,
                             false, 2, p, err);
 }

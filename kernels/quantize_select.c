@@ -115,12 +115,6 @@ void kv_select_count(kv_select *s, int64_t head, int64_t u, int64_t count, const
     }
 }
 
-/* position = k + g of percentile `which` among n elements. */
-static double position(const kv_select *s, int which, int64_t n)
-{
-    return (double)(n - 1) * (s->p[which] / 100.0);
-}
-
 /* Element count and ranks, once the first histogram is there. */
 static void set_ranks(const kv_select *s, int64_t tile, target *targets, const int64_t *counts)
 {
@@ -128,7 +122,7 @@ static void set_ranks(const kv_select *s, int64_t tile, target *targets, const i
     for (int64_t d = 0; d < (int64_t)1 << s->digit; d++) n += counts[d];
     s->elements[tile] = n;
     for (int k = 0; k < s->n_targets && n > 0; k++) {
-        int64_t const below = (int64_t)floor(position(s, k / 2, n));
+        int64_t const below = (int64_t)floor(kv_percentile_place(s->p[k / 2], n));
         int64_t const rank = below + k % 2;
         targets[k].rank = rank < n ? rank : n - 1;
     }
@@ -175,7 +169,7 @@ bool kv_select_result(const kv_select *s, int64_t tile, int which, double *value
     int64_t const n = s->elements[tile];
     if (n == 0) return false;
     const target *const t = s->targets + tile * s->n_targets + 2 * which;
-    double const at = position(s, which, n), fraction = at - floor(at);
+    double const at = kv_percentile_place(s->p[which], n), fraction = at - floor(at);
     double const low = (double)value_of(t[0].prefix, s->is_absolute);
     double const high = (double)value_of(t[1].prefix, s->is_absolute);
     *value = low + (high - low) * fraction;

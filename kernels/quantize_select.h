@@ -15,6 +15,12 @@
 
 #include "kernels/error.h"
 
+/* k + g. */
+static inline double kv_percentile_place(double p, int64_t n)
+{
+    return (double)(n - 1) * (p / 100.0);
+}
+
 /* Tiles of `tokens` x `channels` over [span][head_dim]: rows x columns of them per head; heads is
  * 1 where a tile spans all heads. */
 typedef struct {

@@ -139,6 +139,11 @@ static void compare(const kv_quantizer *q, const kv_tensor_shape *s, const float
             }
             CHECK(kv_fit_bits(fit) == expected.bits, "%s: %" PRId64 " bits, expected %" PRId64,
                   describe(q, s, input), kv_fit_bits(fit), expected.bits);
+            int64_t bits = -1; /* ties may keep more outliers */
+            CHECK(kv_quantizer_bits(&bits, q, s, &err) == KV_OK &&
+                      (bits == expected.bits || q->outliers_percent > 0),
+                  "%s: %" PRId64 " bits without a tensor, expected %" PRId64, describe(q, s, input),
+                  bits, expected.bits);
         }
         kv_fit_free(fit);
     }

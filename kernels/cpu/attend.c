@@ -16,7 +16,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/memory.h"
 
-enum { TOKEN_TILE = 256, LOGIT_BYTES = 3 << 19, MOST_LANES = 192 };
+enum { TOKEN_TILE = 256, LOGIT_BYTES = 1 << 21, MOST_LANES = 192 };
 
 /* The quantizers of one side that rows name, and where each of the caller's is among them. */
 typedef struct {
