@@ -5,9 +5,9 @@
  *       context: 8192              # stored tokens the bytes are for; default heads.tokens
  *       effort: measure            # estimate, measure, patient or exhaustive
  *       streams: 4                 # decode streams of a replicate
- *       held_out: 16               # seeds after the search seeds (heads.seeds) that verify
+ *       held_out: 16               # seeds after the search seeds (heads.seeds) that verify, >= 16
  *       pin: {0: [f16, f16]}       # layers (numbers) whose key and value are fixed
- *       forbid: [int2/32x1:zero, {layer: 3, key: q4_0}]
+ *       forbid: [int2/32x1:zero, q4_0 | q4_0, {layer: 3, key: q4_0}]
  *       key_at_least_value: true
  *       resolution: 0              # bytes; see frontier.h
  *       table: sensitivities.csv   # replaces measuring
@@ -37,8 +37,13 @@ typedef struct {
     char *table; /* resolved path, "" none */
     int64_t n_pins, n_bans;
     kv_choice_name *pins, *bans; /* their texts are owned */
-    uint32_t baselines;          /* bit i: row i of the strategy table */
-    bool is_given;               /* the section is there */
+    int64_t n_forbidden;
+    char **forbidden;   /* schemes that may stand for neither key nor value: forbid's plain items */
+    uint32_t baselines; /* bit i: row i of the strategy table */
+    bool is_given;      /* the section is there */
+    /* Where presets that `match` names are looked for; the caller sets it before loading. */
+    const char *const *data_dirs;
+    size_t n_data_dirs;
 } kv_tune_settings;
 
 /* The hook for kv_config_load; *settings starts zero and is filled with the defaults by it. */

@@ -43,4 +43,10 @@ kv_status kv_tuning_run(kv_tuning *tuning, kv_error *err);
 
 const kv_outcome *kv_tuning_outcome(const kv_tuning *tuning);
 
+/* What the user should know besides: a line each, "" for nothing. */
+const char *kv_tuning_notes(const kv_tuning *tuning);
+
+/* Measurements the cache holds: before the run, those of an earlier one. */
+int64_t kv_tuning_cached(const kv_tuning *tuning);
+
 #endif
