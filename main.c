@@ -160,6 +160,20 @@ static void dry_run(const kv_sweep *sweep, const char *config_text, int threads)
            cost.flops / rate, threads);
 }
 
+/* Whether a metric of the table has this dimension. */
+static bool is_spanned(const kv_record *record, const kv_table_request *request, int dimension)
+{
+    bool found = false;
+    for (int i = 0; i < record->n_arrays; i++) {
+        const kv_array *const a = &record->arrays[i];
+        bool is_asked = a->numbers && request->n_metrics == 0;
+        for (int m = 0; m < request->n_metrics; m++)
+            is_asked |= strcmp(request->metrics[m], a->name) == 0;
+        for (int r = 0; r < a->rank && is_asked; r++) found |= a->dimensions[r] == dimension;
+    }
+    return found;
+}
+
 /* Says on stderr what a text table's cells are means over, or largest values, beside the seeds. */
 static void note_averages(const kv_record *record, const kv_table_request *request)
 {
@@ -168,6 +182,7 @@ static void note_averages(const kv_record *record, const kv_table_request *reque
     for (int i = 0; i < record->n_dimensions && request->format == KV_TABLE_TEXT; i++) {
         const kv_dimension *const d = &record->dimensions[i];
         bool is_shown = d->length < 2 || (strcmp(d->name, "layer") && strcmp(d->name, "head"));
+        is_shown |= !is_spanned(record, request, i);
         is_shown |= request->rows && strcmp(request->rows, d->name) == 0;
         is_shown |= request->cols && strcmp(request->cols, d->name) == 0;
         for (int w = 0; w < request->n_where; w++) {

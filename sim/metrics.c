@@ -291,8 +291,9 @@ static const kv_metric metrics[] = {
      "|x^-x| / |x| of the residual stream after the last layer, all layers quantized "
      "(heads.stack)",
      KV_SCOPE_STACK, "mean", false, false, stack_err},
-    {"stack_err_layer", "1", "the same after each layer: how the error grows", KV_SCOPE_STACK_LAYER,
-     "mean", false, false, stack_err},
+    {"stack_err_layer", "1",
+     "|x^-x| / |x| of the residual stream after each layer: how the error grows",
+     KV_SCOPE_STACK_LAYER, "mean", false, false, stack_err},
 };
 
 enum { N_METRICS = sizeof metrics / sizeof metrics[0] };
