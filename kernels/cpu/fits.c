@@ -35,12 +35,18 @@ void kv_fits_free(kv_fit **fits, int64_t n)
     for (int64_t i = 0; i < n; i++) kv_fit_free(fits[i]), fits[i] = NULL;
 }
 
+/* A layer of one head is fitted with that head: its tensors are loaded once. */
+static bool spans_heads(const kv_quantizer *q, const kv_layer *layer)
+{
+    return layer->kv_heads > 1 && kv_quantizer_is_layer_wide(q);
+}
+
 static kv_status create(kv_fit **fits, const kv_side *side, const kv_layer *layer,
                         bool is_layer_wide, kv_error *err)
 {
     for (int64_t i = 0; i < side->n; i++) {
         const kv_quantizer *const q = &side->quantizers[i];
-        if (kv_quantizer_is_layer_wide(q) != is_layer_wide) continue;
+        if (spans_heads(q, layer) != is_layer_wide) continue;
         kv_tensor_shape const shape = {
             .heads = is_layer_wide ? layer->kv_heads : 1,
             .tokens = layer->tokens,

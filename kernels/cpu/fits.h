@@ -1,5 +1,5 @@
-/* Fits of an evaluation's quantizers: layer-wide ones over all heads before anything else, the
- * others for one head at a time. */
+/* Fits of an evaluation's quantizers: layer-wide ones over all heads before anything else (where
+ * there are several), the others for one head at a time. */
 #ifndef KVANT_KERNELS_CPU_FITS_H
 #define KVANT_KERNELS_CPU_FITS_H
 
