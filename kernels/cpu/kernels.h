@@ -81,6 +81,11 @@ typedef struct {
      * panels [W/16][D][16] hold the queries. Each product accumulates over channels with fmaf. */
     void (*logits)(float *logits, const float *key, int64_t rows, int64_t head_dim,
                    const float *panels, int64_t width, float scale);
+    /* The same, each panel's logits [rows][16] apart: those of panel p begin at logits + p *
+     * stride.
+     */
+    void (*logits_apart)(float *logits, int64_t stride, const float *key, int64_t rows,
+                         int64_t head_dim, const float *panels, int64_t n_panels, float scale);
     /* out [W][panels->n * 16] += sum over n tokens of weight [n][W] * panels; the tile's sum is
      * formed first (fmaf in token order), then added. out_stride in floats. */
     void (*outputs)(float *out, int64_t out_stride, const float *weights, int64_t n, int64_t width,

@@ -14,9 +14,9 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-float *kv_cpu_slot(const kv_cpu_work *w, int64_t slot)
+float *kv_cpu_slot(const kv_cpu_work *w, int64_t slot, int64_t lane0)
 {
-    return w->logits + slot * w->plan->span * w->plan->width;
+    return w->logits + (slot * w->plan->width + lane0) * w->plan->span;
 }
 
 static int64_t tile_count(const kv_cpu_work *w, int64_t tile)
@@ -37,14 +37,15 @@ static void tile_logits(kv_cpu_work *w, int64_t slot, int64_t tile, const float 
     int64_t const width = plan->width, count = tile_count(w, tile);
     int64_t const padded = (count + KV_ROW_STEP - 1) / KV_ROW_STEP * KV_ROW_STEP;
     int64_t const from = tile * KV_TOKEN_TILE - w->block_first, to = from + count;
-    float *const logits = kv_cpu_slot(w, slot);
-    plan->kernels->logits(logits + from * width, key, padded, plan->layer->head_dim, w->panels,
-                          width, (float)plan->layer->softmax_scale);
+    plan->kernels->logits_apart(kv_cpu_slot(w, slot, 0) + from * KV_LANES, plan->span * KV_LANES,
+                                key, padded, plan->layer->head_dim, w->panels, width / KV_LANES,
+                                (float)plan->layer->softmax_scale);
     int64_t const common_first = w->common_first - w->block_first;
     int64_t const common_end = w->common_end - w->block_first;
     if (from >= common_first && to <= common_end) return;
     for (int64_t lane = 0; lane < width; lane += KV_LANES)
-        plan->kernels->row_hide(logits + lane, width, from, to, w->first + lane, w->end + lane);
+        plan->kernels->row_hide(kv_cpu_slot(w, slot, lane), KV_LANES, from, to, w->first + lane,
+                                w->end + lane);
 }
 
 void kv_cpu_exact_keys(kv_cpu_work *w)
@@ -99,20 +100,20 @@ static double margin_over(float needle, float other)
 static void lane_maxima(const kv_cpu_work *w, float *logits, int64_t lane0, float max[KV_LANES],
                         double margin[KV_LANES])
 {
-    int64_t const width = w->plan->width, n = w->block_end - w->block_first;
+    int64_t const n = w->block_end - w->block_first;
     float needle[KV_LANES];
     for (int64_t i = 0; i < KV_LANES; i++) {
         int64_t const token = w->lanes[lane0 + i].needle;
         if (token < 0) continue;
-        float *const l = &logits[(token - w->block_first) * width + i];
+        float *const l = &logits[(token - w->block_first) * KV_LANES + i];
         needle[i] = *l, *l = KV_HIDDEN_LOGIT;
     }
-    w->plan->kernels->row_max(max, logits, width, n);
+    w->plan->kernels->row_max(max, logits, KV_LANES, n);
     for (int64_t i = 0; i < KV_LANES; i++) {
         int64_t const token = w->lanes[lane0 + i].needle;
         margin[i] = NAN;
         if (token < 0) continue;
-        logits[(token - w->block_first) * width + i] = needle[i];
+        logits[(token - w->block_first) * KV_LANES + i] = needle[i];
         margin[i] = margin_over(needle[i], max[i]);
         max[i] = needle[i] > max[i] ? needle[i] : max[i];
     }
@@ -131,7 +132,7 @@ static void top_maxima(const kv_cpu_work *w, const kv_lane_top *top, const float
         if (w->lanes[lane0 + i].needle < 0) continue;
         for (int e = 0; e < top->count[i]; e++)
             if (entry[e] > other && kv_top_token(entry[e]) != needle) other = entry[e];
-        margin[i] = margin_over(logits[needle * w->plan->width + i],
+        margin[i] = margin_over(logits[needle * KV_LANES + i],
                                 other > 0 ? kv_top_logit(other) : KV_HIDDEN_LOGIT);
     }
 }
@@ -144,7 +145,7 @@ static void start_rows(const kv_cpu_work *w, kv_lane_top *top, float *logits, in
         lane_maxima(w, logits, lane0, max, margin);
         return;
     }
-    w->plan->kernels->row_top(top, logits, w->plan->width, w->block_end - w->block_first);
+    w->plan->kernels->row_top(top, logits, KV_LANES, w->block_end - w->block_first);
     top_maxima(w, top, logits, lane0, max, margin);
 }
 
@@ -156,11 +157,11 @@ void kv_cpu_exact_rows(kv_cpu_work *w)
 #pragma omp parallel for num_threads(w->team) schedule(dynamic)
     for (int64_t lane0 = 0; lane0 < width; lane0 += KV_LANES) {
         kv_lane_top *const top = w->spaces[omp_get_thread_num()].top;
-        float *const logits = kv_cpu_slot(w, 0) + lane0;
+        float *const logits = kv_cpu_slot(w, 0, lane0);
         float max[KV_LANES];
         double margin[KV_LANES], sum[KV_LANES];
         start_rows(w, top, logits, lane0, max, margin);
-        k->row_weights(kv_cpu_slot(w, 1) + lane0, sum, logits, max, width, n);
+        k->row_weights(kv_cpu_slot(w, 1, lane0), sum, logits, max, KV_LANES, n);
         for (int64_t i = 0; i < KV_LANES; i++) {
             kv_cpu_lane *const lane = &w->lanes[lane0 + i];
             lane->max = max[i], lane->sum = sum[i];
@@ -175,12 +176,12 @@ void kv_cpu_exact_rows(kv_cpu_work *w)
 /* |top-k(p) & top-k(p^)| / min(k, visible) for each k of row i: of the exact k best, those that do
  * not rank behind the k-th quantized one. quantized are the 16 rows' logits. */
 static void top_agreement(double agree[KV_TOP_COUNT], const kv_cpu_lane *exact,
-                          const kv_lane_top *top, const float *quantized, int64_t width, int64_t i)
+                          const kv_lane_top *top, const float *quantized, int64_t i)
 {
     int common[KV_TOP_COUNT] = {0};
     for (int a = 0; a < exact->top_count; a++) {
         int64_t const token = exact->top[a];
-        uint64_t const entry = kv_top_entry(quantized[token * width + i], token);
+        uint64_t const entry = kv_top_entry(quantized[token * KV_LANES + i], token);
         for (int e = 0; e < KV_TOP_COUNT; e++)
             common[e] += a < kv_top_k[e] && entry >= top->least[e][i];
     }
@@ -194,8 +195,8 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
     const kv_cpu_plan *const plan = w->plan;
     const kv_cpu_kernels *const k = plan->kernels;
     int64_t const width = plan->width, n = w->block_end - w->block_first;
-    const float *const exact = kv_cpu_slot(w, 0) + lane0;
-    float *const quantized = kv_cpu_slot(w, 1 + j) + lane0;
+    const float *const exact = kv_cpu_slot(w, 0, lane0);
+    float *const quantized = kv_cpu_slot(w, 1 + j, lane0);
     bool const want_rows = plan->evaluation->want_rows;
     kv_lane_sums sums;
     double margin[KV_LANES], variation[KV_LANES];
@@ -205,9 +206,9 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
     for (int64_t i = 0; i < KV_LANES; i++) {
         sums.exact_max[i] = w->lanes[lane0 + i].max;
         for (int e = 0; e < KV_TOP_COUNT; e++) agree[i][e] = NAN;
-        if (want_rows) top_agreement(agree[i], &w->lanes[lane0 + i], top, quantized, width, i);
+        if (want_rows) top_agreement(agree[i], &w->lanes[lane0 + i], top, quantized, i);
     }
-    k->row_compare(&sums, quantized, exact, width, n);
+    k->row_compare(&sums, quantized, exact, KV_LANES, n);
     for (int64_t i = 0; i < KV_LANES; i++) {
         w->sums[j * width + lane0 + i] = sums.sum[i];
         exact_inverse[i] = (float)(1 / w->lanes[lane0 + i].sum);
@@ -215,8 +216,8 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
         variation[i] = NAN;
     }
     if (want_rows)
-        k->row_variation(variation, quantized, exact, sums.exact_max, exact_inverse, inverse, width,
-                         n);
+        k->row_variation(variation, quantized, exact, sums.exact_max, exact_inverse, inverse,
+                         KV_LANES, n);
     for (int64_t i = 0; i < KV_LANES && lane0 + i < w->n_rows; i++) {
         const kv_cpu_lane *const lane = &w->lanes[lane0 + i];
         int64_t const scheme = w->head * plan->keys.n + w->group_first + j;
@@ -251,12 +252,23 @@ static void slice_panels(const kv_cpu_plan *plan, int64_t slice, int64_t slices,
     *to = smaller(pairs * (slice + 1) / slices * 2, plan->panels);
 }
 
-/* Weights of a slot's visible tokens of a tile, and how many. */
-static const float *tile_weights(const kv_cpu_work *w, int64_t slot, int64_t tile, int64_t *n)
+/* How many tokens of a tile the block sees the end of. */
+static int64_t tile_end(const kv_cpu_work *w, int64_t tile)
 {
-    int64_t const first = tile * KV_TOKEN_TILE;
-    *n = smaller(tile_count(w, tile), w->block_end - first);
-    return kv_cpu_slot(w, slot) + (first - w->block_first) * w->plan->width;
+    return smaller(tile_count(w, tile), w->block_end - tile * KV_TOKEN_TILE);
+}
+
+/* out [width][columns] += the weights of a slot, over the first n tokens of a tile, times panels.
+ */
+static void add_outputs(const kv_cpu_work *w, float *out, int64_t slot, int64_t tile, int64_t n,
+                        const kv_panels *panels)
+{
+    int64_t const columns = w->plan->panels * KV_LANES;
+    int64_t const from = tile * KV_TOKEN_TILE - w->block_first;
+    for (int64_t lane = 0; lane < w->plan->width; lane += KV_LANES)
+        w->plan->kernels->outputs(out + lane * columns, columns,
+                                  kv_cpu_slot(w, slot, lane) + from * KV_LANES, n, KV_LANES,
+                                  panels);
 }
 
 /* Panels [from, to) of x [n][D]: where they lie, or packed where the last one is not whole. */
@@ -284,15 +296,14 @@ void kv_cpu_exact_values(kv_cpu_work *w)
 #pragma omp parallel for num_threads(w->team) schedule(static)
     for (int64_t slice = 0; slice < slices; slice++) {
         kv_cpu_space *const space = &w->spaces[omp_get_thread_num()];
-        int64_t from, to, n;
+        int64_t from, to;
         slice_panels(plan, slice, slices, &from, &to);
         for (int64_t tile = 0; from < to && tile < plan->tiles; tile++) {
             if (!is_visible(w, tile)) continue;
-            const float *const weights = tile_weights(w, 1, tile, &n);
+            int64_t const n = tile_end(w, tile);
             kv_panels const panels =
                 panels_of(w, space, w->value + tile * KV_TOKEN_TILE * head_dim, n, from, to);
-            plan->kernels->outputs(w->exact_out + from * KV_LANES, columns, weights, n, plan->width,
-                                   &panels);
+            add_outputs(w, w->exact_out + from * KV_LANES, 1, tile, n, &panels);
         }
     }
 }
@@ -312,14 +323,12 @@ static void value_tile(kv_cpu_work *w, kv_cpu_space *space, int64_t scheme, int6
         w->value_errors[scheme * plan->tiles + tile] = plan->kernels->sum_square_difference(
             space->decoded, w->value + tile * KV_TOKEN_TILE * head_dim, count * head_dim);
     if (!is_visible(w, tile) || from == to) return;
-    int64_t n;
-    tile_weights(w, 1, tile, &n);
+    int64_t const n = tile_end(w, tile);
     kv_panels const panels = panels_of(w, space, space->decoded, n, from, to);
     for (int64_t j = 0; j < w->group_count; j++) {
         if (!plan->is_wanted[(w->group_first + j) * plan->values.n + scheme]) continue;
         float *const out = w->out + (scheme * plan->group + j) * width * columns;
-        plan->kernels->outputs(out + from * KV_LANES, columns, tile_weights(w, 1 + j, tile, &n), n,
-                               width, &panels);
+        add_outputs(w, out + from * KV_LANES, 1 + j, tile, n, &panels);
     }
 }
 

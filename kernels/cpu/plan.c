@@ -71,15 +71,17 @@ static int64_t widest_span(const kv_layer *layer, int64_t rows, int64_t width)
  * values once per block and group; decoding a number is taken as DECODE_ROWS multiply-adds. */
 static void choose_block(kv_cpu_plan *plan, const kv_cpu_options *options)
 {
-    enum { DECODE_ROWS = 12 };
+    enum { DECODE_ROWS = 12, ROOM = (8 << 20) / sizeof(float) };
     int64_t const n_k = plan->keys.n, n_v = plan->values.n, head_dim = plan->layer->head_dim;
-    int64_t const budget = head_dim * 3 / (plan->wants_pre_rope ? 4 : 2);
+    int64_t const share = head_dim * 3 / (plan->wants_pre_rope ? 4 : 2);
+    int64_t const room = ROOM / plan->layer->tokens, budget = share > room ? share : room;
     double least = INFINITY;
     for (int64_t width = KV_LANES;; width += KV_LANES) {
         int64_t const affordable = budget / width - 1;
         if (width > KV_LANES && affordable < 1) break;
-        int64_t const group = n_k < 1 ? 1 : smaller(affordable > 1 ? affordable : 1, n_k);
-        int64_t const groups = (n_k + group - 1) / group;
+        int64_t const most = n_k < 1 ? 1 : smaller(affordable > 1 ? affordable : 1, n_k);
+        int64_t const groups = (n_k + most - 1) / most;
+        int64_t const group = groups > 1 ? (n_k + groups - 1) / groups : most;
         int64_t const blocks = (plan->rows + width - 1) / width;
         double const decoded = (double)(n_k + groups * n_v) * DECODE_ROWS;
         double const products = (double)((n_k + 2 + plan->evaluation->n_pairs) * width);

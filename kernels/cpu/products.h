@@ -31,8 +31,8 @@
 #define PRODUCTS(PANELS)                                                                           \
     TILE(tile_##PANELS, PANELS)                                                                    \
     static inline void logits_##PANELS(float *restrict out, const float *key, int64_t rows,        \
-                                       int64_t head_dim, const float *panels, int64_t width,       \
-                                       vec scale)                                                  \
+                                       int64_t head_dim, const float *panels,                      \
+                                       int64_t panel_stride, int64_t row_stride, vec scale)        \
     {                                                                                              \
         for (int64_t r0 = 0; r0 < rows; r0 += VEC_ROWS) {                                          \
             vec acc[VEC_ROWS][PANELS];                                                             \
@@ -40,7 +40,8 @@
                           head_dim);                                                               \
             for (int r = 0; r < VEC_ROWS; r++)                                                     \
                 for (int j = 0; j < PANELS; j++)                                                   \
-                    vec_store(out + (r0 + r) * width + j * VEC, vec_mul(acc[r][j], scale));        \
+                    vec_store(out + (r0 + r) * row_stride + j * panel_stride,                      \
+                              vec_mul(acc[r][j], scale));                                          \
         }                                                                                          \
     }                                                                                              \
     static inline void outputs_##PANELS(float *restrict out, int64_t out_stride,                   \
@@ -72,20 +73,35 @@ static inline int64_t panels_at_once(int64_t left)
     return left == 2 || left == 4 ? 2 : 3;
 }
 
+/* The logit of row r and column i of panel p lies at out + p * panel_stride + r * row_stride + i.
+ */
+static inline void logits_to(float *out, int64_t panel_stride, int64_t row_stride, const float *key,
+                             int64_t rows, int64_t head_dim, const float *panels, int64_t n_panels,
+                             float scale)
+{
+    vec const factor = vec_all(scale);
+    for (int64_t p = 0, step; p < n_panels; p += step) {
+        float *const to = out + p * panel_stride;
+        const float *const right = panels + p * head_dim * VEC;
+        step = panels_at_once(n_panels - p);
+#if defined(__AVX512F__)
+        if (step == 3) logits_3(to, key, rows, head_dim, right, panel_stride, row_stride, factor);
+        if (step == 2) logits_2(to, key, rows, head_dim, right, panel_stride, row_stride, factor);
+#endif
+        if (step == 1) logits_1(to, key, rows, head_dim, right, panel_stride, row_stride, factor);
+    }
+}
+
 static void logits(float *out, const float *key, int64_t rows, int64_t head_dim,
                    const float *panels, int64_t width, float scale)
 {
-    vec const factor = vec_all(scale);
-    for (int64_t p = 0, step; p < width / VEC; p += step) {
-        float *const to = out + p * VEC;
-        const float *const right = panels + p * head_dim * VEC;
-        step = panels_at_once(width / VEC - p);
-#if defined(__AVX512F__)
-        if (step == 3) logits_3(to, key, rows, head_dim, right, width, factor);
-        if (step == 2) logits_2(to, key, rows, head_dim, right, width, factor);
-#endif
-        if (step == 1) logits_1(to, key, rows, head_dim, right, width, factor);
-    }
+    logits_to(out, VEC, width, key, rows, head_dim, panels, width / VEC, scale);
+}
+
+static void logits_apart(float *out, int64_t stride, const float *key, int64_t rows,
+                         int64_t head_dim, const float *panels, int64_t n_panels, float scale)
+{
+    logits_to(out, stride, VEC, key, rows, head_dim, panels, n_panels, scale);
 }
 
 static void outputs(float *out, int64_t out_stride, const float *weights, int64_t n, int64_t width,

@@ -34,6 +34,7 @@ static float read_all(const float *x, int64_t n)
 extern const kv_cpu_kernels KV_ISA_NAME(kv_cpu_kernels);
 const kv_cpu_kernels KV_ISA_NAME(kv_cpu_kernels) = {
     .logits = logits,
+    .logits_apart = logits_apart,
     .outputs = outputs,
     .pack = pack,
     .row_hide = row_hide,

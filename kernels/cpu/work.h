@@ -2,10 +2,11 @@
  *
  * Query rows are taken in blocks of `width` (a multiple of 16 lanes). The block's logits stay
  * whole: slot 0 holds the exact ones, slots 1 ... hold a group of key schemes at a time, each slot
- * [span][width]. The exact rows come first (their weights pass through slot 1), then group by
- * group: keys, rows, values. Blocks and groups are chosen so that all slots together stay within
- * three quarters of one head's keys and values (half of that where keys before RoPE are held too)
- * and the decoding repeated over them is least. */
+ * [width / 16][span][16], so that what is read together lies together. The exact rows come first
+ * (their weights pass through slot 1), then group by group: keys, rows, values. Blocks and groups
+ * are chosen so that all slots together stay within 8 MiB or three quarters of one head's keys and
+ * values, whichever is more (half of that where keys before RoPE are held too), and the decoding
+ * repeated over them is least. */
 #ifndef KVANT_KERNELS_CPU_WORK_H
 #define KVANT_KERNELS_CPU_WORK_H
 
@@ -55,7 +56,7 @@ typedef struct {
     kv_cpu_space *spaces;              /* [team] */
     float *key, *key_pre_rope, *value; /* [T padded to KV_ROW_STEP][D] */
     float *query, *panels;             /* [R][D]; [width / 16][D][16] */
-    float *logits;                     /* [1 + group][span][width] */
+    float *logits;                     /* [1 + group][width / 16][span][16] */
     float *exact_out;                  /* [width][panels * 16] */
     float *out;                        /* [N_v][group][width][panels * 16] */
     kv_cpu_lane *lanes;                /* [width] */
@@ -92,7 +93,8 @@ const kv_fit *kv_cpu_value_fit(const kv_cpu_work *work, int64_t scheme);
 int64_t kv_cpu_fit_head(const kv_cpu_work *work, bool is_layer_wide);
 
 /* The phases of a block (phases.c). */
-float *kv_cpu_slot(const kv_cpu_work *work, int64_t slot);
+/* Logits or weights [span][16] of the 16 rows from lane0 on. */
+float *kv_cpu_slot(const kv_cpu_work *work, int64_t slot, int64_t lane0);
 void kv_cpu_exact_keys(kv_cpu_work *work);
 void kv_cpu_exact_rows(kv_cpu_work *work);
 void kv_cpu_exact_values(kv_cpu_work *work);
