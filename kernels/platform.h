@@ -4,7 +4,7 @@
  * written once with it. KV_PRINTF lets the compiler check message formats. KV_CPU_HAS(feature) asks
  * the x86-64 processor for an instruction set by name. Arithmetic rules that come with these words:
  * compile C with -std=c17 -ffp-contract=off and CUDA with --fmad=false; a fused multiply-add is
- * always written fmaf(). */
+ * always written fmaf(). kv_int128 is a signed integer of 128 bits. */
 #ifndef KVANT_KERNELS_PLATFORM_H
 #define KVANT_KERNELS_PLATFORM_H
 
@@ -18,6 +18,7 @@
 #define KV_PRINTF(format_index, first_argument)                                                    \
     __attribute__((format(printf, format_index, first_argument)))
 #define KV_THREAD_LOCAL __thread
+__extension__ typedef __int128 kv_int128;
 #if defined(__x86_64__)
 #define KV_CPU_HAS(feature) (__builtin_cpu_supports(feature) != 0)
 #endif
