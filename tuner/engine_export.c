@@ -1,0 +1,187 @@
+/* `kvant export`: from a policy to an engine's words, with what they cost beside the free optimum.
+ *
+ * Budget: what the policy itself attains, additive error for budgets on error (also `match`), bytes
+ * for budgets on bytes, or what was asked for where that is more: a declared error limit divided by
+ * kappa = verified / additive power, where both are known. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/memory.h"
+#include "tuner/engine_state.h"
+#include "tuner/problem_result.h"
+
+/* ---- budget ---- */
+
+/* Errors are reported as roots of powers but for a table's own. */
+static bool is_power(const kv_policy *policy)
+{
+    return !policy->error_kind || strcmp(policy->error_kind, "error") == 0;
+}
+
+static double to_power(const kv_policy *policy, double error)
+{
+    return is_power(policy) ? error : error * error;
+}
+
+static double to_error(const kv_policy *policy, double power)
+{
+    return is_power(policy) ? power : sqrt(power);
+}
+
+/* What the policy's own assignment costs: by the table where that has all of it, else by its own
+ * word; -1 and NaN unknown. */
+static kv_status own_cost(int64_t *bytes, double *power, const kv_policy *policy,
+                          const kv_problem *problem, kv_error *err)
+{
+    kv_status status = KV_OK;
+    int32_t *assignment = NULL;
+    bool is_there = true, is_known = true;
+    KV_TRY(kv_allocate((void **)&assignment, (size_t)problem->n_layers, sizeof *assignment, err));
+    for (int64_t l = 0; l < problem->n_layers; l++) {
+        const kv_policy_layer *const layer = kv_policy_find(policy, problem->layers[l].number);
+        int64_t const found = layer ? kv_problem_find(problem, l, layer->key, layer->value) : -1;
+        assignment[l] = (int32_t)found, is_there &= found >= 0;
+    }
+    for (int64_t l = 0; l < policy->n_layers; l++) is_known &= policy->layers[l].bytes > 0;
+    *bytes = is_there   ? kv_problem_bytes(problem, assignment)
+             : is_known ? kv_policy_bytes(policy)
+                        : -1;
+    *power =
+        is_there ? kv_problem_error(problem, assignment) : to_power(policy, policy->additive_error);
+done:
+    kv_free(assignment);
+    return status;
+}
+
+static bool starts(const char *text, const char *with)
+{
+    return text && strncmp(text, with, strlen(with)) == 0;
+}
+
+static double declared_power(const kv_policy *policy)
+{
+    double const asked = to_power(policy, policy->budget);
+    double const kappa = to_power(policy, policy->verified_error / policy->additive_error);
+    return kappa > 0 && isfinite(kappa) ? asked / kappa : asked;
+}
+
+static kv_status find_budget(kv_engine_budget *out, const kv_policy *policy,
+                             const kv_problem *problem, kv_error *err)
+{
+    kv_status status = KV_OK;
+    int64_t bytes;
+    double power;
+    const char *const asked = policy->budget_text;
+    bool const on_bytes = starts(asked, "max_bytes") || starts(asked, "max_bits");
+    *out = (kv_engine_budget){0};
+    KV_TRY(own_cost(&bytes, &power, policy, problem, err));
+    if (on_bytes || isnan(power)) {
+        double const tokens =
+            starts(asked, "max_bytes_per_token") && policy->context ? (double)policy->context : 1;
+        double const limit = starts(asked, "max_bytes") ? floor(policy->budget * tokens) : 0;
+        out->max_bytes = bytes;
+        if (limit > (double)bytes && limit < 0x1p61) out->max_bytes = (int64_t)limit;
+        if (out->max_bytes <= 0)
+            KV_TRY(KV_FAIL(err, KV_EREQUEST,
+                           "the policy says neither its error nor its bytes, and the table does "
+                           "not have its choices: there is no budget to search at"));
+        goto done;
+    }
+    double const limit = starts(asked, "max_error") ? declared_power(policy) : NAN;
+    out->max_error = limit > power ? limit : power;
+done:
+    return status;
+}
+
+/* ---- notes ---- */
+
+static void write_cost(FILE *notes, const char *name, int64_t bytes, double power,
+                       const kv_policy *policy)
+{
+    fprintf(notes, "%-13s %12" PRId64 " bytes, additive error %.4g\n", name, bytes,
+            to_error(policy, power));
+}
+
+static void write_regret(FILE *notes, const kv_engine_fit *fit, const kv_policy *policy)
+{
+    int64_t const bytes = fit->bytes - fit->free_bytes;
+    double const error = to_error(policy, fit->error) - to_error(policy, fit->free_error);
+    write_cost(notes, "free optimum", fit->free_bytes, fit->free_error, policy);
+    fprintf(notes, "%-13s %+12" PRId64 " bytes", "regret", bytes);
+    if (fit->free_bytes > 0)
+        fprintf(notes, " (%+.1f %%)", 100 * (double)bytes / (double)fit->free_bytes);
+    fprintf(notes, ", error %+.3g\n", error);
+}
+
+static void write_notes(FILE *notes, const kv_engine_fit *fit, const kv_engine_budget *budget,
+                        const kv_policy *policy, const char *table)
+{
+    if (!table) {
+        fprintf(notes,
+                "%s: the policy's own assignment; without a table (--table, or the policy's result "
+                "file) there is nothing to compare\n",
+                fit->engine->name);
+    } else {
+        fprintf(notes, "%s: %s at ", fit->engine->name,
+                fit->is_feasible ? "the best of what it can express"
+                                 : "nothing it can express is within the budget; the nearest");
+        if (budget->max_bytes > 0)
+            fprintf(notes, "%" PRId64 " bytes\n", budget->max_bytes);
+        else
+            fprintf(notes, "an additive error of %.4g\n", to_error(policy, budget->max_error));
+        write_cost(notes, fit->engine->name, fit->bytes, fit->error, policy);
+        if (fit->is_free_feasible) write_regret(notes, fit, policy);
+        if (!fit->is_exact)
+            fprintf(notes, "warning: keys and values were improved in turn; a better policy may "
+                           "exist\n");
+    }
+    for (const char *at = fit->warnings.data; at && *at;) {
+        size_t const length = strcspn(at, "\n");
+        fprintf(notes, "warning: %.*s\n", (int)length, at);
+        at += length + (at[length] == '\n');
+    }
+}
+
+/* ---- all together ---- */
+
+/* *table: the file the choices come from, NULL for the policy itself. */
+static kv_status load_problem(kv_problem **out, const char **table, FILE *notes,
+                              const kv_policy *policy, const char *asked, kv_error *err)
+{
+    *table = asked ? asked : policy->result;
+    if (!asked && *table && access(*table, R_OK) != 0) {
+        fprintf(notes, "warning: the policy's result file %s is not there\n", *table);
+        *table = NULL;
+    }
+    return *table ? kv_problem_load_any(out, *table, err) : kv_problem_of_policy(out, policy, err);
+}
+
+kv_status kv_engine_export(kv_text *out, FILE *notes, bool *is_feasible, const kv_engine *engine,
+                           const kv_policy *policy, const kv_engine_export_options *options,
+                           kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_problem *problem = NULL;
+    kv_engine_fit fit = {0};
+    kv_engine_budget budget = {.max_error = 1e300};
+    kv_text text = {0};
+    const char *table = NULL;
+    if (options->scales && !engine->write_scales)
+        return KV_FAIL(err, KV_EREQUEST, "%s takes no scales: %s", engine->name, engine->no_scales);
+    KV_TRY(load_problem(&problem, &table, notes, policy, options->table, err));
+    if (table) KV_TRY(find_budget(&budget, policy, problem, err));
+    KV_TRY(kv_engine_solve(&fit, engine, problem, policy, &budget, err));
+    if (engine->warn) KV_TRY(engine->warn(&fit, policy, options->scales, err));
+    KV_TRY(engine->write(&text, &fit, policy, options->scales, err));
+    if (options->scales) KV_TRY(engine->write_scales(options->scales, &fit, policy, err));
+    write_notes(notes, &fit, &budget, policy, table);
+    *is_feasible = fit.is_feasible;
+    *out = text, text = (kv_text){0};
+done:
+    kv_text_free(&text);
+    kv_engine_fit_free_contents(&fit);
+    kv_problem_free(problem);
+    return status;
+}
