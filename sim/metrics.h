@@ -46,6 +46,8 @@ typedef struct {
 /* Room for all rows of the table. */
 enum { KV_MAX_METRICS = 64 };
 
+/* Whether a metric is of the decode stack: `metrics: all` leaves these out, they are asked for by
+ * name. */
 bool kv_scope_is_stack(kv_metric_scope scope);
 
 /* NULL past the end, or for an unknown name. */

@@ -40,7 +40,8 @@ static const char *const configs[] = {
     "sweep: {heads.outliers.channels: [[], [1, 2]]}\n",
     "kvant: 1\n"
     "heads: {generator: numpy-pcg64, seeds: 2, tokens: 8, head_dim: 4}\n"
-    "schemes: [int8/token]\n",
+    "schemes: [int8/token]\n"
+    "metrics: [out_err, stack_err]\n",
     "kvant: 1\n" /* wrong on purpose: what reports mistakes allocates too */
     "model: llama\n"
     "heads: {tokens: 4abc, seeds: [1, 1]}\n"

@@ -449,8 +449,8 @@ static void errors_say_where(void)
 static void errors_add(void)
 {
     enum { LAYERS = 24, RUNS = 1 + 3 * LAYERS, SEEDS = 2 };
-    made m = make("layers: 24, tokens: 256, head_dim: 32, kv_heads: 2, query_heads: 4, rope: half, "
-                  "query.gain: 2, outliers: {count: 2, placement: rope-low, scale: 2, bias: 5}, "
+    made m = make("layers: 24, tokens: 512, head_dim: 32, kv_heads: 2, query_heads: 4, rope: half, "
+                  "outliers: {count: 2, placement: rope-low, scale: 2, bias: 5}, "
                   "value_mean: 0.5",
                   4);
     static int32_t assignment[RUNS][LAYERS][2];
@@ -471,9 +471,9 @@ static void errors_add(void)
     for (int l = 0; l < LAYERS; l++) {
         double const ratio = power[1 + l] / (power[1 + LAYERS + l] + power[1 + 2 * LAYERS + l]);
         sum += power[1 + l], least = fmin(least, ratio), most = fmax(most, ratio);
-        CHECK(ratio > 0.7 && ratio < 1.4, "layer %d: both / (key + value) = %g", l, ratio);
+        CHECK(ratio > 0.75 && ratio < 1.33, "layer %d: both / (key + value) = %g", l, ratio);
     }
-    CHECK(power[0] / sum > 0.8 && power[0] / sum < 1.25, "all / sum of single layers = %g",
+    CHECK(power[0] / sum > 0.85 && power[0] / sum < 1.18, "all / sum of single layers = %g",
           power[0] / sum);
     printf("24 layers: error %.4f; all / sum of single layers %.3f; both / (key + value) %.3f to "
            "%.3f\n",

@@ -4,6 +4,7 @@
 
 #include "kernels/memory.h"
 #include "results/interval.h"
+#include "sim/metrics.h"
 #include "sim/stack.h"
 #include "sim/sweep.h"
 #include "tests/check.h"
@@ -334,6 +335,21 @@ static void stacks_in_sweeps(void)
     kv_config_free_contents(&config);
 }
 
+/* A stack costs a run of all layers and fits not every model: it is asked for by name. */
+static void all_leaves_stacks_out(void)
+{
+    kv_record *const record =
+        run("kvant: 1\nheads: {tokens: 9, head_dim: 5}\nschemes: [int8/token]\n"
+            "metrics: all\n",
+            1);
+    if (!record) return;
+    for (size_t i = 0; kv_metric_at(i); i++)
+        CHECK(!kv_record_array(record, kv_metric_at(i)->name) ==
+                  kv_scope_is_stack(kv_metric_at(i)->scope),
+              "%s", kv_metric_at(i)->name);
+    kv_record_free(record);
+}
+
 /* Stack units are counted where they are asked for, and refuse what cannot be stacked. */
 static void stack_units(void)
 {
@@ -383,6 +399,7 @@ int main(void)
     rope_positions();
     threads_change_nothing();
     stacks_in_sweeps();
+    all_leaves_stacks_out();
     stack_units();
     return check_done();
 }
