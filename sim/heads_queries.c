@@ -40,12 +40,18 @@ static bool is_target(const pull *p, int64_t t)
     return t >= p->target.begin && t < p->target.end;
 }
 
+/* Of numbers; fmax is a call. */
+static double larger(double x, double y)
+{
+    return x > y ? x : y;
+}
+
 /* Log odds of the target's mass minus those wanted. */
 static double mass_distance(const pull *p, double a, double mass)
 {
     double top = -HUGE_VAL, inside = 0, outside = 0;
     for (int64_t t = p->visible.begin; t < p->visible.end; t++)
-        top = fmax(top, p->logit[t] + a * p->slope[t]);
+        top = larger(top, p->logit[t] + a * p->slope[t]);
     for (int64_t t = p->visible.begin; t < p->visible.end; t++)
         *(is_target(p, t) ? &inside : &outside) += exp(p->logit[t] + a * p->slope[t] - top);
     /* never 0 / 0: the largest term is 1; a side that vanished counts as e^-745 */
@@ -58,7 +64,7 @@ static double margin_distance(const pull *p, double a, double margin)
     double inside = -HUGE_VAL, outside = -HUGE_VAL;
     for (int64_t t = p->visible.begin; t < p->visible.end; t++) {
         double *const side = is_target(p, t) ? &inside : &outside;
-        *side = fmax(*side, p->logit[t] + a * p->slope[t]);
+        *side = larger(*side, p->logit[t] + a * p->slope[t]);
     }
     return inside - outside - margin;
 }
@@ -119,8 +125,8 @@ static bool bracket(end *low, end *high, double *best, const pull *p, distance *
     double const start = f(p, 0, target), sign = start < 0 ? 1 : -1;
     double largest = 0, loudest = 0;
     for (int64_t t = p->visible.begin; t < p->visible.end; t++) {
-        largest = fmax(largest, fabs(p->slope[t]));
-        loudest = fmax(loudest, fabs(p->logit[t]));
+        largest = larger(largest, fabs(p->slope[t]));
+        loudest = larger(loudest, fabs(p->logit[t]));
     }
     /* far beyond the logits there are, one token outshouts another by chance */
     double const limit = 100 + 10 * (loudest + fabs(target));
@@ -191,16 +197,37 @@ static kv_status pull_row(pull *p, double *q, distance *f, double target, const 
                   : " (a larger key gain, or an outlier bias on slow RoPE pairs, sets them apart)");
 }
 
-/* Mean [D] and covariance [D][D] (its lower triangle, times T) of the keys over the tokens. */
+/* Adds the products of TOGETHER tokens' centred channels [TOGETHER][D] to the lower triangle, one
+ * token after another in every sum: a pass over the triangle for each would be slow. */
+enum { TOGETHER = 8 };
+static void add_products(double *covariance, const double *centred, int64_t width)
+{
+    for (int64_t i = 0; i < width; i++) {
+        double *const row = covariance + i * width;
+        double at[TOGETHER];
+        for (int k = 0; k < TOGETHER; k++) at[k] = centred[k * width + i];
+        for (int64_t j = 0; j <= i; j++) {
+            const double *const c = centred + j;
+            double sum = row[j];
+            for (int k = 0; k < TOGETHER; k++) sum += at[k] * c[k * width];
+            row[j] = sum;
+        }
+    }
+}
+
+/* Mean [D] and covariance [D][D] (its lower triangle, times T) of the keys over the tokens; centred
+ * [TOGETHER][D] is scratch. Missing tokens of the last group count as the mean. */
 static void key_moments(double *mean, double *covariance, double *centred, const float *key,
                         int64_t tokens, int64_t width)
 {
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t c = 0; c < width; c++) mean[c] += (double)key[t * width + c] / (double)tokens;
-    for (int64_t t = 0; t < tokens; t++) {
-        for (int64_t c = 0; c < width; c++) centred[c] = (double)key[t * width + c] - mean[c];
-        for (int64_t i = 0; i < width; i++)
-            for (int64_t j = 0; j <= i; j++) covariance[i * width + j] += centred[i] * centred[j];
+    for (int64_t t = 0; t < tokens; t += TOGETHER) {
+        for (int64_t k = 0; k < TOGETHER; k++)
+            for (int64_t c = 0; c < width; c++)
+                centred[k * width + c] =
+                    t + k < tokens ? (double)key[(t + k) * width + c] - mean[c] : 0;
+        add_products(covariance, centred, width);
     }
 }
 
@@ -256,7 +283,7 @@ kv_status kv_heads_shape_queries(kv_heads *heads, int64_t kv_head, float *query,
     KV_TRY(kv_allocate3((void **)&key, tokens, width, 1, sizeof *key, err));
     KV_TRY(kv_allocate((void **)&mean, width, sizeof *mean, err));
     KV_TRY(kv_allocate3((void **)&factor, width, width, 1, sizeof *factor, err));
-    KV_TRY(kv_allocate((void **)&centred, width, sizeof *centred, err));
+    KV_TRY(kv_allocate3((void **)&centred, TOGETHER, width, 1, sizeof *centred, err));
     KV_TRY(kv_allocate((void **)&q, width, sizeof *q, err));
     KV_TRY(kv_allocate((void **)&p.direction, width, sizeof(double), err));
     KV_TRY(kv_allocate((void **)&p.logit, tokens, sizeof(double), err));
