@@ -330,38 +330,35 @@ static void test_unnamed(void)
 /* ---- gathering ---- */
 
 static void check_gathering(const kv_gathering *g, const int32_t (*pair)[2], int64_t rows,
-                            int64_t group, int64_t width)
+                            int64_t heads, int64_t width)
 {
-    int *const met = calloc((size_t)(rows * group) + 1, sizeof *met);
-    int64_t lanes = 0, pieces = 0, slabs = 0;
+    int *const met = calloc((size_t)(rows * heads) + 1, sizeof *met);
+    int64_t groups = 0, pieces = 0, lanes = 0;
     for (int64_t b = 0; b < g->n_blocks; b++) {
         const kv_row_block *const block = &g->blocks[b];
-        int64_t out = 0;
-        CHECK(block->lane == lanes && block->slab == slabs && block->piece == pieces, " ");
-        CHECK(block->width <= width && block->width <= g->most_width && block->n_slabs > 0, " ");
+        CHECK(block->group == groups && block->piece == pieces, " ");
+        CHECK(block->n_groups > 0 && block->n_groups <= width, " ");
+        CHECK(block->n_groups <= g->most_groups && block->n_pieces <= g->most_pieces, " ");
         CHECK(b == 0 || g->blocks[b - 1].key <= block->key, " ");
-        for (int64_t i = 0; i < block->n_slabs; i++, slabs++) {
-            CHECK(g->slabs[slabs].lane == lanes && g->slabs[slabs].width % KV_LANES == 0, " ");
-            lanes += g->slabs[slabs].width;
-        }
-        CHECK(lanes == block->lane + block->width, " ");
+        groups += block->n_groups;
         for (int64_t i = 0; i < block->n_pieces; i++, pieces++) {
             const kv_piece *const p = &g->pieces[pieces];
             CHECK(i == 0 || p[-1].value <= p->value, " ");
-            CHECK(p->slab >= block->slab && p->slab < slabs, " ");
-            CHECK(p->out_lane + g->slabs[p->slab].width <= g->most_out_width, " ");
-            out += g->slabs[p->slab].width;
+            CHECK(p->group >= block->group && p->group < groups, " ");
+            CHECK(p->from >= 0 && p->from < p->to && p->to <= KV_LANES, " ");
             for (int64_t j = p->from; j < p->to; j++) {
-                int64_t const row = g->row[g->slabs[p->slab].lane + j];
-                CHECK(row >= 0 && row < rows * group, " ");
+                int64_t const row = g->row[p->group][j];
+                CHECK(row >= 0 && row < rows * heads, " ");
                 met[row]++;
                 CHECK(pair[row % rows][0] == block->key && pair[row % rows][1] == p->value, " ");
             }
         }
-        CHECK(out == block->out_width, " ");
     }
-    CHECK(lanes == g->n_lanes && slabs == g->n_slabs && pieces == g->n_pieces, " ");
-    for (int64_t i = 0; i < rows * group; i++) CHECK(met[i] == 1, "row %d: %d", (int)i, met[i]);
+    CHECK(groups == g->n_groups && pieces == g->n_pieces, " ");
+    for (int64_t i = 0; i < groups * KV_LANES; i++)
+        lanes += g->row[i / KV_LANES][i % KV_LANES] >= 0;
+    CHECK(lanes == rows * heads, "%d lanes", (int)lanes);
+    for (int64_t i = 0; i < rows * heads; i++) CHECK(met[i] == 1, "row %d: %d", (int)i, met[i]);
     free(met);
 }
 
@@ -371,37 +368,49 @@ static void test_gathering(void)
         int32_t pair[200][2];
         kv_gathering g = {0};
         kv_error err = {0};
-        int64_t const rows = (int64_t)(draw() * 200), group = 1 + (int64_t)(draw() * 8);
-        int64_t const width = KV_LANES * (1 + (int64_t)(draw() * 6));
+        int64_t const rows = (int64_t)(draw() * 200), heads = 1 + (int64_t)(draw() * 8);
+        int64_t const width = 1 + (int64_t)(draw() * 6);
         double const kinds = 1 + draw() * 9;
         for (int64_t i = 0; i < rows; i++)
             for (int j = 0; j < 2; j++)
                 pair[i][j] = draw() < 0.3 ? -1 : (int32_t)(draw() * kinds) - 1;
         kv_status const status =
-            kv_gather_rows(&g, (const int32_t(*)[2])pair, rows, group, width, &err);
+            kv_gather_rows(&g, (const int32_t(*)[2])pair, rows, heads, width, &err);
         CHECK(status == KV_OK, "%s", err.message);
-        check_gathering(&g, (const int32_t(*)[2])pair, rows, group, width);
+        check_gathering(&g, (const int32_t(*)[2])pair, rows, heads, width);
         kv_gathering_free_contents(&g);
     }
 }
 
-/* Pairs of 16 lanes each fill them: nothing idle. */
-static void test_full_lanes(void)
+static void expect_gathering(const int32_t (*pair)[2], int64_t rows, int64_t heads, int64_t width,
+                             int64_t blocks, int64_t groups, int64_t pieces)
 {
-    int32_t pair[4 * 37][2];
     kv_gathering g = {0};
     kv_error err = {0};
-    for (int i = 0; i < 4 * 37; i++) { /* exact, 18 keys, 18 values; interleaved */
-        int const which = i % 37;
+    CHECK(kv_gather_rows(&g, pair, rows, heads, width, &err) == KV_OK, "%s", err.message);
+    CHECK(g.n_blocks == blocks && g.n_groups == groups && g.n_pieces == pieces,
+          "%d blocks, %d groups, %d pieces", (int)g.n_blocks, (int)g.n_groups, (int)g.n_pieces);
+    kv_gathering_free_contents(&g);
+}
+
+/* Pairs of 16 lanes each fill them, small pairs share them. */
+static void test_full_lanes(void)
+{
+    enum { KINDS = 37 };
+    int32_t pair[4 * KINDS][2];
+    for (int i = 0; i < 4 * KINDS; i++) { /* exact, 18 keys, 18 values; interleaved */
+        int const which = i % KINDS;
         pair[i][0] = which > 0 && which <= 18 ? which - 1 : -1;
         pair[i][1] = which > 18 ? which - 19 : -1;
     }
-    CHECK(kv_gather_rows(&g, (const int32_t(*)[2])pair, 4 * 37, 4, 64, &err) == KV_OK, "%s",
-          err.message);
-    CHECK(g.n_lanes == 16 * 37, "%d lanes", (int)g.n_lanes);
-    CHECK(g.n_blocks == 5 + 18, "%d blocks", (int)g.n_blocks); /* 19 times 16 lanes by 64; keys */
-    CHECK(g.n_pieces == 37, "%d pieces", (int)g.n_pieces);
-    kv_gathering_free_contents(&g);
+    /* the exact key's 19 groups in blocks of 4, then a block of each key */
+    expect_gathering((const int32_t(*)[2])pair, 4 * KINDS, 4, 4, 5 + 18, KINDS, KINDS);
+    /* 4 lanes each: 19 values of the exact key in 5 groups, the keys alone in theirs */
+    expect_gathering((const int32_t(*)[2])pair, 4 * KINDS, 1, 4, 2 + 18, 5 + 18, KINDS);
+    /* 36 lanes: two groups of their own and 4 lanes that share */
+    expect_gathering((const int32_t(*)[2])pair, 4 * KINDS, 9, 64, 1 + 18, 38 + 5 + 18 * 3,
+                     19 * 3 + 18 * 3);
+    expect_gathering((const int32_t(*)[2])pair, 0, 9, 64, 0, 0, 0);
 }
 
 /* ---- what is refused ---- */
