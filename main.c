@@ -26,12 +26,16 @@
 #include "sim/config.h"
 #include "sim/metrics.h"
 #include "sim/sweep.h"
+#include "tuner/engine.h"
+#include "tuner/solution.h"
 
 enum { MAX_REPEATED = 64 };
 
 /* Every option of every command; a command names the letters it takes. */
 typedef struct {
     const char *output, *backend, *rows, *cols, *format, *x;
+    const char *table, *max_error, *max_bytes, *policy, *explain, *resolution, *effort;
+    const char *time_limit, *engine, *scales;
     const char *sets[MAX_REPEATED], *metrics[MAX_REPEATED], *where[MAX_REPEATED];
     int n_sets, n_metrics, n_where;
     int threads;
@@ -40,6 +44,7 @@ typedef struct {
     char **arguments;
     int argc; /* the whole command line, for provenance */
     char **argv;
+    int *code; /* the exit code of a command that ends well; 0 */
 } options;
 
 typedef struct {
@@ -69,6 +74,17 @@ static const option_row option_table[] = {
     {'C', "cols", "DIM", "spread this dimension over columns"},
     {'f', "format", "NAME", "table (default), csv, json or markdown"},
     {'x', "x", "DIM", "the dimension on the x axis"},
+    {'T', "table", "TABLE",
+     "errors and bytes measured elsewhere (CSV or HDF5), instead of measuring"},
+    {'E', "max-error", "ERROR", "no more error than this; at the least bytes"},
+    {'B', "max-bytes", "BYTES", "no more bytes than this; at the least error"},
+    {'p', "policy", "FILE", "write the policy as YAML"},
+    {'X', "explain", "LAYER", "say why this layer has the schemes it has"},
+    {'Z', "resolution", "BYTES", "keep the best within each such step, not every point"},
+    {'e', "effort", "NAME", "estimate, measure (default), patient or exhaustive"},
+    {'L', "time-limit", "S", "stop after so many seconds with the best so far"},
+    {'g', "engine", "NAME", "a serving engine; kvant list engines"},
+    {'S', "scales", "FILE", "write static scales as the engine reads them"},
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
 
@@ -221,8 +237,7 @@ static kv_status refuse_input(const char *output, const char *input, kv_error *e
     struct stat a, b;
     if (!input || stat(output, &a) != 0 || stat(input, &b) != 0) return KV_OK;
     if (a.st_dev != b.st_dev || a.st_ino != b.st_ino) return KV_OK;
-    return KV_FAIL(err, KV_EREQUEST, "%s is read by this sweep; name another output with -o",
-                   output);
+    return KV_FAIL(err, KV_EREQUEST, "%s is read by this run; name another output", output);
 }
 
 static kv_status run_sweep(const options *o, kv_error *err)
@@ -381,6 +396,218 @@ done:
     return status;
 }
 
+/* ---- tune ---- */
+
+static kv_status read_limits(kv_budget *budget, int64_t *resolution, const options *o,
+                             kv_error *err)
+{
+    int64_t bytes = 0;
+    *budget = (kv_budget){.kind = o->max_error ? KV_BUDGET_ERROR : KV_BUDGET_BYTES};
+    if (!o->max_error == !o->max_bytes)
+        return KV_FAIL(err, KV_EREQUEST, "a table needs one budget: --max-error or --max-bytes");
+    if (o->max_error && (!kv_parse_real(o->max_error, &budget->limit) || budget->limit < 0))
+        return KV_FAIL(err, KV_EREQUEST, "--max-error: expected a number, 0 or more, found \"%s\"",
+                       o->max_error);
+    if (o->max_bytes && (!kv_parse_int(o->max_bytes, &bytes) || bytes < 0))
+        return KV_FAIL(err, KV_EREQUEST,
+                       "--max-bytes: expected a whole number, 0 or more, found \"%s\"",
+                       o->max_bytes);
+    if (o->max_bytes) budget->limit = (double)bytes;
+    if (o->resolution && (!kv_parse_int(o->resolution, resolution) || *resolution < 0))
+        return KV_FAIL(err, KV_EREQUEST,
+                       "--resolution: expected a whole number, 0 or more, found \"%s\"",
+                       o->resolution);
+    return KV_OK;
+}
+
+/* The layer of --explain, -1 without one. */
+static kv_status read_explain(int64_t *layer, const kv_problem *problem, const options *o,
+                              kv_error *err)
+{
+    *layer = -1;
+    if (!o->explain) return KV_OK;
+    if (!kv_parse_int(o->explain, layer) || *layer < 0)
+        return KV_FAIL(err, KV_EREQUEST, "--explain: expected a layer's number, found \"%s\"",
+                       o->explain);
+    if (kv_problem_layer_at(problem, *layer) < 0)
+        return KV_FAIL(err, KV_EREQUEST,
+                       "--explain: there is no layer %lld; there are %lld, from %lld to %lld",
+                       (long long)*layer, (long long)problem->n_layers,
+                       (long long)problem->layers[0].number,
+                       (long long)problem->layers[problem->n_layers - 1].number);
+    return KV_OK;
+}
+
+/* A path that holds from any folder. */
+static kv_status whole_path(char **out, const char *path, kv_error *err)
+{
+    kv_text text = {0};
+    char folder[4096];
+    if (*path == '/') return kv_duplicate(out, path, err);
+    if (!getcwd(folder, sizeof folder))
+        return KV_FAIL(err, KV_EIO, "the working folder: %s", strerror(errno));
+    kv_status const status = kv_text_add(&text, err, "%s/%s", folder, path);
+    if (status == KV_OK) *out = kv_text_take(&text);
+    return status;
+}
+
+static kv_status write_policy(const options *o, const kv_outcome *outcome, const char *result,
+                              kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_policy policy = {0};
+    KV_TRY(kv_outcome_policy(&policy, outcome, err));
+    KV_TRY(whole_path(&policy.result, result, err));
+    KV_TRY(kv_duplicate(&policy.version, kv_this_build.version, err));
+    KV_TRY(kv_duplicate(&policy.git, kv_this_build.git_revision, err));
+    KV_TRY(kv_policy_write(o->policy, &policy, err));
+done:
+    kv_policy_free_contents(&policy);
+    return status;
+}
+
+/* What every tuning ends with: the result file, the policy, the report, the exit code. */
+static kv_status finish_tuning(const options *o, const kv_outcome *outcome, const char *path,
+                               kv_record *record, int64_t explain, kv_error *err)
+{
+    static const char *const policy_name[] = {"policy"};
+    kv_status status = KV_OK;
+    kv_table_request request = {.n_metrics = 1, .metrics = policy_name};
+    if (o->format) KV_TRY(kv_table_find_format(&request.format, o->format, err));
+    KV_TRY(kv_store_write(path, record, err));
+    if (o->policy) KV_TRY(write_policy(o, outcome, path, err));
+    if (o->format)
+        KV_TRY(kv_table_write(stdout, record, &request, err));
+    else if (!o->quiet)
+        KV_TRY(kv_outcome_report(stdout, outcome, err));
+    if (explain >= 0) KV_TRY(kv_outcome_explain(stdout, outcome, explain, err));
+    fflush(stdout);
+    if (!o->quiet)
+        fprintf(stderr, "written to %s%s%s\n", path, o->policy ? " and " : "",
+                o->policy ? o->policy : "");
+    *o->code = outcome->is_budget_met ? 0 : 3;
+done:
+    return status;
+}
+
+/* The result, the policy and what they are made from must be different files. */
+static kv_status check_outputs(const options *o, const char *path, const char *input, kv_error *err)
+{
+    kv_status status = KV_OK;
+    KV_TRY(refuse_input(path, input, err));
+    if (!o->policy) goto done;
+    KV_TRY(refuse_input(o->policy, input, err));
+    if (strcmp(o->policy, path) == 0)
+        KV_TRY(KV_FAIL(err, KV_EREQUEST, "%s cannot be both the result and the policy", path));
+done:
+    return status;
+}
+
+/* The effective configuration of a table that was measured elsewhere. */
+static kv_status table_config(kv_text *text, const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    KV_TRY(kv_text_add(text, err, "table: %s\n", o->table));
+    KV_TRY(kv_text_add(text, err, "%s: %s\n", o->max_error ? "max_error" : "max_bytes",
+                       o->max_error ? o->max_error : o->max_bytes));
+    if (o->resolution) KV_TRY(kv_text_add(text, err, "resolution: %s\n", o->resolution));
+done:
+    return status;
+}
+
+/* kvant tune --table TABLE without a configuration: nothing is measured. */
+static kv_status tune_table(const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_problem *problem = NULL;
+    kv_solution *solution = NULL;
+    kv_record *record = NULL;
+    kv_text config = {0};
+    char *path = NULL;
+    int64_t explain;
+    kv_solution_request request = {
+        .is_power = true,
+        .title = o->table,
+        .why_not =
+            "the table was measured elsewhere, so verifying and repairing (steps 3 and 4) have "
+            "nothing to run"};
+    KV_TRY(read_limits(&request.budget, &request.resolution, o, err));
+    if (o->output)
+        KV_TRY(kv_duplicate(&path, o->output, err));
+    else
+        KV_TRY(default_output(&path, o->table, err));
+    KV_TRY(check_outputs(o, path, o->table, err));
+    KV_TRY(table_config(&config, o, err));
+    kv_provenance provenance = {.title = o->table,
+                                .config_text = config.data,
+                                .argc = o->argc,
+                                .argv = o->argv,
+                                .is_complete = 1};
+    kv_provenance_start(&provenance);
+    KV_TRY(kv_problem_load(&problem, o->table, err));
+    KV_TRY(read_explain(&explain, problem, o, err));
+    KV_TRY(kv_solution_create(&solution, problem, &request, err));
+    KV_TRY(kv_outcome_record(&record, &solution->outcome, err));
+    KV_TRY(kv_provenance_add(record, &provenance, err));
+    KV_TRY(finish_tuning(o, &solution->outcome, path, record, explain, err));
+done:
+    kv_record_free(record);
+    kv_solution_free(solution);
+    kv_problem_free(problem);
+    kv_text_free(&config);
+    kv_free(path);
+    return status;
+}
+
+/* kvant tune CONFIG.yaml: measures. */
+static kv_status tune_config(const options *o, kv_error *err)
+{
+    return KV_FAIL(err, KV_EUNSUPPORTED, "tune %s: tuning by configuration is not built in yet",
+                   o->arguments[0]);
+}
+
+static kv_status run_tune(const options *o, kv_error *err)
+{
+    if (o->n_arguments) return tune_config(o, err);
+    if (o->table) return tune_table(o, err);
+    return KV_FAIL(err, KV_EREQUEST,
+                   "tune needs a CONFIG.yaml, or --table TABLE with --max-error or --max-bytes; "
+                   "see kvant help tune");
+}
+
+/* ---- export ---- */
+
+static kv_status run_export(const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_engine *engine = NULL;
+    kv_policy policy = {0};
+    kv_text text = {0};
+    bool is_feasible = true;
+    const char *const outputs[] = {o->output, o->scales};
+    if (!o->engine)
+        return KV_FAIL(err, KV_EREQUEST, "export needs --engine NAME; see kvant list engines");
+    KV_TRY(kv_engine_find(&engine, o->engine, err));
+    KV_TRY(kv_policy_read(&policy, o->arguments[0], err));
+    for (int i = 0; i < 2; i++) {
+        if (!outputs[i]) continue;
+        KV_TRY(refuse_input(outputs[i], o->arguments[0], err));
+        KV_TRY(refuse_input(outputs[i], o->table, err));
+        KV_TRY(refuse_input(outputs[i], policy.result, err));
+    }
+    KV_TRY(kv_engine_export(&text, stderr, &is_feasible, engine, &policy,
+                            &(kv_engine_export_options){o->table, o->scales}, err));
+    if (o->output)
+        KV_TRY(kv_file_replace(o->output, text.data, text.length, err));
+    else
+        fputs(text.data, stdout);
+    *o->code = is_feasible ? 0 : 3;
+done:
+    kv_text_free(&text);
+    kv_policy_free_contents(&policy);
+    return status;
+}
+
 /* ---- list, bench ---- */
 
 static kv_status list_formats(kv_error *err)
@@ -483,13 +710,20 @@ static kv_status list_models(kv_error *err)
     return status;
 }
 
+static kv_status list_engines(kv_error *err)
+{
+    (void)err;
+    kv_engine_list(stdout);
+    return KV_OK;
+}
+
 static const struct {
     const char *name;
     kv_status (*list)(kv_error *err);
 } lists[] = {
     {"formats", list_formats}, {"options", list_options}, {"schemes", list_schemes},
     {"metrics", list_metrics}, {"models", list_models},   {"backends", list_backends},
-    {"keys", list_keys},
+    {"keys", list_keys},       {"engines", list_engines},
 };
 
 static kv_status run_list(const options *o, kv_error *err)
@@ -565,6 +799,22 @@ static const command commands[] = {
      "Every key: kvant list keys. A scheme is format[/tile][:option[=value]]..., for example\n"
      "int4/32x1:zero:scale=f16; see kvant list formats, options (tiles too) and schemes.\n",
      "osbtrnq", 1, 1, run_sweep},
+    {"tune", "[CONFIG.yaml]", "choose each layer's schemes within a budget",
+     "With --table TABLE: solves a table of errors and bytes that was measured elsewhere, "
+     "exactly.\n"
+     "Columns layer,key,value,error,bytes (a row a choice), or layer,tensor,scheme,error,bytes "
+     "with\n"
+     "tensor key or value (every key scheme with every value scheme); error is what the choice "
+     "alone\n"
+     "adds (KL, squared error: it adds up), bytes a whole number. Writes one HDF5 file (default: "
+     "the\n"
+     "table's name + .h5 here) with the whole frontier, and prints the report, or with --format "
+     "the\n"
+     "policy as a table. Exit code 3: the budget cannot be met, the nearest point is shown. "
+     "Then\n\n"
+     "    kvant show OUT.h5 --metric frontier --format csv\n"
+     "    kvant plot OUT.h5 --metric frontier -o frontier.svg\n",
+     "oTEBpXZfqeLrsbt", 0, 1, run_tune},
     {"check", "CONFIG.yaml", "validate a configuration and print the effective one",
      "Prints the configuration with every default filled in; it can be run as it is.\n", "s", 1, 1,
      run_check},
@@ -575,7 +825,18 @@ static const command commands[] = {
      "mwRCf", 1, 1, run_show},
     {"plot", "FILE.h5 -o FIG", "draw a metric",
      "FIG ends in .svg, .png or .pdf; - draws in the terminal.\n", "omxw", 1, 1, run_plot},
-    {"list", "WHAT", "formats, options, schemes, metrics, models, backends or keys",
+    {"export", "POLICY.yaml", "a policy in the words of a serving engine",
+     "Prints the exact options, YAML, JSON or Python of the best policy that the engine can "
+     "express, at\n"
+     "the policy's own error (or bytes); on stderr what it costs beside the free optimum, and what "
+     "the\n"
+     "engine needs or does not compute as kvant simulates it. The choices come from the policy's "
+     "result\n"
+     "file or from --table; without either the policy itself must be expressible. Exit code 3: "
+     "nothing\n"
+     "within the budget can be expressed, the nearest is printed.\n",
+     "goTS", 1, 1, run_export},
+    {"list", "WHAT", "formats, options, schemes, metrics, models, engines, backends or keys",
      "Printed from the tables the code uses.\n", "", 1, 1, run_list},
     {"bench", "", "measured speed of the main kernels beside the machine's peaks",
      "JSON: an array of {kernel, shape, seconds (median), rate, unit, bound, peak, fraction}.\n",
@@ -647,6 +908,16 @@ static kv_status set_option(options *o, int letter, const char *value, kv_error 
     case 'C': o->cols = value; break;
     case 'f': o->format = value; break;
     case 'x': o->x = value; break;
+    case 'g': o->engine = value; break;
+    case 'S': o->scales = value; break;
+    case 'T': o->table = value; break;
+    case 'E': o->max_error = value; break;
+    case 'B': o->max_bytes = value; break;
+    case 'p': o->policy = value; break;
+    case 'X': o->explain = value; break;
+    case 'Z': o->resolution = value; break;
+    case 'e': o->effort = value; break;
+    case 'L': o->time_limit = value; break;
     case 'r': o->resume = true; break;
     case 'n': o->dry_run = true; break;
     case 'q': o->quiet = true; break;
@@ -714,7 +985,8 @@ static int exit_code(kv_status status)
 int main(int argc, char **argv)
 {
     kv_error err = {0};
-    options o = {.argc = argc, .argv = argv};
+    int code = 0;
+    options o = {.argc = argc, .argv = argv, .code = &code};
     const char *const name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, "--version") == 0) {
         printf("kvant %s\n", kv_this_build.version);
@@ -736,5 +1008,5 @@ int main(int argc, char **argv)
     if (status == KV_OK && (fflush(stdout) || ferror(stdout)))
         status = KV_FAIL(&err, KV_EIO, "writing to standard output: %s", strerror(errno));
     if (status != KV_OK) fprintf(stderr, "kvant: %s\n", err.message);
-    return exit_code(status);
+    return status == KV_OK ? code : exit_code(status);
 }

@@ -1,0 +1,157 @@
+/* Why a layer has the schemes it has: see kv_outcome_explain in outcome.h. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "kernels/memory.h"
+#include "results/grid.h"
+#include "tuner/outcome_parts.h"
+
+/* The first choice of the layer that is no larger and no worse, and better in one of the two or
+ * equal and earlier; -1 for none. */
+static int64_t dominator(const kv_problem_layer *layer, int64_t choice)
+{
+    const kv_choice *const c = &layer->choices[choice];
+    for (int64_t i = 0; i < layer->n_choices; i++) {
+        const kv_choice *const x = &layer->choices[i];
+        if (i == choice || x->bytes > c->bytes || x->error > c->error) continue;
+        if (x->bytes < c->bytes || x->error < c->error || i < choice) return i;
+    }
+    return -1;
+}
+
+/* What a choice costs beside the policy's, at the price of a byte: error it adds, less what the
+ * bytes it saves are worth elsewhere. */
+static double cost(const kv_choice *c, const kv_choice *chosen, double price)
+{
+    return (c->error - chosen->error) + price * (double)(c->bytes - chosen->bytes);
+}
+
+static void print_name(FILE *out, const kv_problem *p, const kv_choice *c)
+{
+    fprintf(out, "%s | %s", p->keys.schemes[c->key], p->values.schemes[c->value]);
+}
+
+static void print_side(FILE *out, const kv_problem *p, const kv_problem_layer *layer,
+                       const kv_choice *chosen, int64_t other, double price, bool is_up)
+{
+    fprintf(out, "  %-13s", is_up ? "next larger" : "next smaller");
+    if (other < 0) {
+        fprintf(out, "none %s\n", is_up ? "that is better" : "");
+        return;
+    }
+    const kv_choice *const c = &layer->choices[other];
+    print_name(out, p, c);
+    fprintf(out, ": %+" PRId64 " bytes, %+.3g error, %.3g a byte\n", c->bytes - chosen->bytes,
+            c->error - chosen->error, price);
+}
+
+/* The choice that is nearest to being taken in the policy's place; -1 where it is the only one. */
+static int64_t runner_up(const kv_problem_layer *layer, int64_t chosen, double price)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < layer->n_choices; i++) {
+        if (i == chosen || dominator(layer, i) >= 0) continue;
+        double const own = cost(&layer->choices[i], &layer->choices[chosen], price);
+        if (best < 0 || own < cost(&layer->choices[best], &layer->choices[chosen], price)) best = i;
+    }
+    return best;
+}
+
+static kv_status set_row(kv_grid *g, int64_t line, const kv_problem *p, const kv_choice *c,
+                         const kv_choice *chosen, double price, kv_error *err)
+{
+    kv_status status = KV_OK;
+    char text[KV_CELL_SIZE];
+    KV_TRY(kv_grid_set(g, line, 0, p->keys.schemes[c->key], err));
+    KV_TRY(kv_grid_set(g, line, 1, p->values.schemes[c->value], err));
+    snprintf(text, sizeof text, "%" PRId64, c->bytes);
+    KV_TRY(kv_grid_set(g, line, 2, text, err));
+    snprintf(text, sizeof text, "%.3g", c->error);
+    KV_TRY(kv_grid_set(g, line, 3, text, err));
+    snprintf(text, sizeof text, "%.2g", cost(c, chosen, price));
+    KV_TRY(kv_grid_set(g, line, 4, c == chosen ? "chosen" : text, err));
+done:
+    return status;
+}
+
+/* The choices that nothing dominates, as a table. */
+static kv_status print_choices(FILE *out, const kv_problem *p, const kv_problem_layer *layer,
+                               int64_t chosen, double price, kv_error *err)
+{
+    static const char *const heads[] = {"key", "value", "bytes", "error", "cost"};
+    enum { N = sizeof heads / sizeof heads[0] };
+    kv_status status = KV_OK;
+    kv_grid g = {0};
+    int64_t n = 0, line = 1;
+    for (int64_t i = 0; i < layer->n_choices; i++) n += i == chosen || dominator(layer, i) < 0;
+    KV_TRY(kv_grid_create(&g, 1 + n, N, err));
+    for (int i = 0; i < N; i++) KV_TRY(kv_grid_set(&g, 0, i, heads[i], err));
+    for (int i = 2; i < N; i++) g.columns[i].is_number = true;
+    for (int64_t i = 0; i < layer->n_choices; i++)
+        if (i == chosen || dominator(layer, i) < 0)
+            KV_TRY(set_row(&g, line++, p, &layer->choices[i], &layer->choices[chosen], price, err));
+    kv_grid_print(out, &g, false);
+done:
+    kv_grid_free_contents(&g);
+    return status;
+}
+
+/* What is no larger and no worse than the others, and these. */
+static void print_dominated(FILE *out, const kv_problem *p, const kv_problem_layer *layer)
+{
+    for (int64_t by = 0; by < layer->n_choices; by++) {
+        int64_t n = 0;
+        if (dominator(layer, by) >= 0) continue;
+        for (int64_t i = 0; i < layer->n_choices; i++) {
+            const kv_choice *const c = &layer->choices[i], *const x = &layer->choices[by];
+            if (dominator(layer, i) < 0 || x->bytes > c->bytes || x->error > c->error) continue;
+            bool is_first = true; /* counted under the first that dominates it */
+            for (int64_t k = 0; is_first && k < by; k++)
+                is_first = dominator(layer, k) >= 0 || layer->choices[k].bytes > c->bytes ||
+                           layer->choices[k].error > c->error;
+            if (!is_first) continue;
+            if (n == 0) fputs("\ndominated by ", out), print_name(out, p, x);
+            fputs(n++ ? "; " : ": ", out);
+            print_name(out, p, c);
+        }
+    }
+    fputs("\n", out);
+}
+
+kv_status kv_outcome_explain(FILE *out, const kv_outcome *o, int64_t number, kv_error *err)
+{
+    const kv_problem *const p = o->problem;
+    int64_t const at = kv_problem_layer_at(p, number);
+    if (at < 0)
+        return KV_FAIL(err, KV_EREQUEST,
+                       "there is no layer %" PRId64 " to explain; there are %" PRId64
+                       ", from %" PRId64 " to %" PRId64,
+                       number, p->n_layers, p->layers[0].number, p->layers[p->n_layers - 1].number);
+    const kv_problem_layer *const layer = &p->layers[at];
+    int64_t const chosen = o->policy.assignment[at];
+    const kv_choice *const c = &layer->choices[chosen];
+    kv_marginal const m = kv_marginal_at(layer, chosen);
+    double const price = o->unit * o->frontier->multiplier[o->point];
+    fprintf(out, "\nLayer %" PRId64 ": ", number);
+    print_name(out, p, c);
+    fprintf(out, ", %" PRId64 " bytes, error %.3g\n", c->bytes, c->error);
+    fprintf(out, "  a byte of the whole policy is worth %.3g of error\n", price);
+    print_side(out, p, layer, c, m.up_choice, m.up, true);
+    print_side(out, p, layer, c, m.down_choice, m.down, false);
+    int64_t const second = runner_up(layer, chosen, price);
+    fputs("  runner-up    ", out);
+    if (second >= 0) {
+        print_name(out, p, &layer->choices[second]);
+        fprintf(out, ": would cost %.3g of error, with bytes at that price\n",
+                cost(&layer->choices[second], c, price));
+    } else {
+        fputs("none: the layer has no other choice that is not dominated\n", out);
+    }
+    fputs("\n", out);
+    kv_status const status = print_choices(out, p, layer, chosen, price, err);
+    print_dominated(out, p, layer);
+    if (status == KV_OK && ferror(out))
+        return KV_FAIL(err, KV_EIO, "writing the explanation failed");
+    return status;
+}
