@@ -67,12 +67,19 @@ typedef struct {
 } kv_stack_measured;
 void kv_stack_measured_free_contents(kv_stack_measured *measured);
 
+/* The pulls that runs of one stack have found, 4 S N bytes a layer and seed: a further run of the
+ * same seed takes them from here, to the same numbers. For one run at a time. */
+typedef struct kv_stack_pulls kv_stack_pulls;
+kv_status kv_stack_pulls_create(kv_stack_pulls **out, kv_error *err);
+void kv_stack_pulls_free(kv_stack_pulls *pulls);
+
 typedef struct {
     const kv_backend *backend;
     int threads;
     bool (*is_cancelled)(void *context); /* polled before each layer; NULL: never */
     void (*on_layer)(void *context);     /* after each layer, for progress; NULL */
     void *context;
+    kv_stack_pulls *pulls; /* NULL: nothing is kept */
 } kv_stack_environment;
 
 /* One replicate. KV_EINTERRUPTED when cancelled. The caller frees the contents of *out. */

@@ -23,7 +23,8 @@ typedef struct {
     int threads;
     int64_t rows;
     const float *before; /* [states before][S][N] */
-    float *pull;         /* [H][S][D] what is added to a stream's queries, after RoPE */
+    const float *pull;   /* [H][S][D] what is added to a stream's queries, after RoPE */
+    float *own_pull;     /* where it is nobody else's */
     float *query;   /* [H][rows][D]; once they are used, the states after the layer [rows][N] */
     float *out;     /* [H][rows][D] */
     float *scratch; /* [threads][VECTORS][N] */
@@ -115,18 +116,19 @@ static kv_status find_pull(step *s, kv_error *err)
     int64_t failed_head = heads;
     kv_error first = {0};
     float *plain = NULL;
-    KV_TRY(kv_allocate3((void **)&s->pull, (size_t)streams, (size_t)n, 1, sizeof *s->pull, err));
+    KV_TRY(kv_allocate3((void **)&s->own_pull, (size_t)streams, (size_t)n, 1, sizeof *s->own_pull,
+                        err));
     KV_TRY(kv_allocate3((void **)&plain, (size_t)streams, (size_t)n, 1, sizeof *plain, err));
     for (int64_t i = 0; i < streams; i++) {
         make_query(s->scratch, s, 0, i);
         scatter(plain, streams, i, s->scratch, l);
     }
-    memcpy(s->pull, plain, (size_t)(streams * n) * sizeof *plain);
+    memcpy(s->own_pull, plain, (size_t)(streams * n) * sizeof *plain);
 #pragma omp parallel for schedule(dynamic) num_threads(s->threads) if (heads > 1)
     for (int64_t g = 0; g < heads; g++) {
         kv_error own = {0};
         kv_status const result =
-            kv_heads_pull(s->heads, g, s->pull + g * (streams * n / heads), &own);
+            kv_heads_pull(s->heads, g, s->own_pull + g * (streams * n / heads), &own);
 #pragma omp critical(kv_stack_pull)
         if (result != KV_OK && g < failed_head) failed_head = g, first = own, failed = result;
     }
@@ -134,7 +136,7 @@ static kv_status find_pull(step *s, kv_error *err)
         if (err && err->status == KV_OK) *err = first;
         KV_TRY(failed);
     }
-    for (int64_t i = 0; i < streams * n; i++) s->pull[i] -= plain[i];
+    for (int64_t i = 0; i < streams * n; i++) s->own_pull[i] -= plain[i];
 done:
     kv_free(plain);
     return status;
@@ -278,7 +280,12 @@ kv_status kv_stack_step(float **states, kv_stack_powers *powers, const kv_stack 
     s.layer = kv_heads_layer(s.heads);
     KV_TRY(kv_mix_create(&s.mix, stack->width, number, seed, err));
     KV_TRY(allocate(&s, err));
-    KV_TRY(find_pull(&s, err));
+    s.pull = kv_stack_pulls_find(environment->pulls, seed, number);
+    if (!s.pull) {
+        KV_TRY(find_pull(&s, err));
+        s.pull = s.own_pull;
+        KV_TRY(kv_stack_pulls_add(environment->pulls, seed, number, &s.own_pull, err));
+    }
     make_queries(&s);
     KV_TRY(attend(&s, environment->backend, err));
     find_scales(&s);
@@ -294,7 +301,8 @@ kv_status kv_stack_step(float **states, kv_stack_powers *powers, const kv_stack 
     kv_free(*states);
     *states = s.query, s.query = NULL;
 done:
-    kv_free(s.pull), kv_free(s.query), kv_free(s.out), kv_free(s.scratch), kv_free(s.row_powers);
+    kv_free(s.own_pull), kv_free(s.query), kv_free(s.out), kv_free(s.scratch),
+        kv_free(s.row_powers);
     kv_mix_free_contents(&s.mix);
     kv_heads_free(s.heads);
     return status;

@@ -3,6 +3,7 @@
  * stack.c         creates a stack and runs it, layer by layer
  * stack_layer.c   takes all states through one layer
  * stack_branch.c  which runs are still the same, so that each state is computed once
+ * stack_pulls.c   pulls kept between runs
  * stack_mix.c     the orthogonal matrices between which the nonlinear parts lie */
 #ifndef KVANT_SIM_STACK_STATE_H
 #define KVANT_SIM_STACK_STATE_H
@@ -59,6 +60,14 @@ void kv_branches_free_contents(kv_branches *b);
 
 /* Goes through one layer: branches [n_states] are the new states, distinct, by rising `from`. */
 void kv_branches_step(kv_branches *b, int64_t layer);
+
+/* ---- pulls ---- */
+
+/* [H][S][D], or NULL where it is not there; `pulls` may be NULL. */
+const float *kv_stack_pulls_find(const kv_stack_pulls *pulls, int64_t seed, int64_t layer);
+/* Takes *pull over, unless `pulls` is NULL. */
+kv_status kv_stack_pulls_add(kv_stack_pulls *pulls, int64_t seed, int64_t layer, float **pull,
+                             kv_error *err);
 
 /* ---- a layer ---- */
 

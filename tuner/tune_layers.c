@@ -309,6 +309,7 @@ kv_status kv_tune_layers_create(kv_tuning *t, kv_error *err)
     KV_TRY(size_side(&t->keys, t, true, err));
     KV_TRY(size_side(&t->values, t, false, err));
     KV_TRY(find_identity(t, err));
+    if (!t->is_capture) KV_TRY(kv_stack_pulls_create(&t->pulls, err));
     if (!t->is_capture)
         KV_TRY(kv_stack_create(&t->stack, t->config, index, t->settings->streams, err));
 done:
@@ -330,6 +331,7 @@ void kv_tune_layers_free(kv_tuning *t)
     kv_free(t->search_seeds), kv_free(t->held_out_seeds), kv_free(t->identity);
     kv_text_free(&t->notes);
     kv_stack_free(t->stack);
+    kv_stack_pulls_free(t->pulls);
 }
 
 /* ---- maxima ---- */

@@ -163,7 +163,8 @@ static kv_status run_pass(double *power, const missing *m, int64_t first, int64_
                                               .threads = t->environment.threads,
                                               .is_cancelled = kv_tune_is_cancelled,
                                               .on_layer = on_layer,
-                                              .context = t};
+                                              .context = t,
+                                              .pulls = t->pulls};
     t->pass_layer = 0;
     t->pass_start_s = kv_tune_now_s();
     KV_TRY(kv_stack_run(&measured, t->stack, m->seed, &runs, &environment, err));

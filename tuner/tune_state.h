@@ -51,6 +51,7 @@ struct kv_tuning {
 
     /* tune_layers.c */
     kv_stack *stack; /* NULL with a capture or a table */
+    kv_stack_pulls *pulls;
     int64_t layers, context;
     kv_stack_layer *geometry;                /* [L] */
     int64_t *kv_heads, *head_dims, *windows; /* [L] for the outcome */
