@@ -67,6 +67,14 @@ static double declared_power(const kv_policy *policy)
     return kappa > 0 && isfinite(kappa) ? asked / kappa : asked;
 }
 
+/* Bytes that were asked for; NaN where the policy does not say so. */
+static double declared_bytes(const kv_policy *policy)
+{
+    bool const is_per_token = starts(policy->budget_text, "max_bytes_per_token");
+    if (!starts(policy->budget_text, "max_bytes")) return NAN;
+    return floor(policy->budget * (is_per_token && policy->context ? (double)policy->context : 1));
+}
+
 static kv_status find_budget(kv_engine_budget *out, const kv_policy *policy,
                              const kv_problem *problem, kv_error *err)
 {
@@ -74,23 +82,18 @@ static kv_status find_budget(kv_engine_budget *out, const kv_policy *policy,
     int64_t bytes;
     double power;
     const char *const asked = policy->budget_text;
-    bool const on_bytes = starts(asked, "max_bytes") || starts(asked, "max_bits");
     *out = (kv_engine_budget){0};
     KV_TRY(own_cost(&bytes, &power, policy, problem, err));
-    if (on_bytes || isnan(power)) {
-        double const tokens =
-            starts(asked, "max_bytes_per_token") && policy->context ? (double)policy->context : 1;
-        double const limit = starts(asked, "max_bytes") ? floor(policy->budget * tokens) : 0;
-        out->max_bytes = bytes;
-        if (limit > (double)bytes && limit < 0x1p61) out->max_bytes = (int64_t)limit;
-        if (out->max_bytes <= 0)
-            KV_TRY(KV_FAIL(err, KV_EREQUEST,
-                           "the policy says neither its error nor its bytes, and the table does "
-                           "not have its choices: there is no budget to search at"));
-        goto done;
-    }
-    double const limit = starts(asked, "max_error") ? declared_power(policy) : NAN;
-    out->max_error = limit > power ? limit : power;
+    double const most = fmax(power, starts(asked, "max_error") ? declared_power(policy) : NAN);
+    bool const on_bytes = starts(asked, "max_bytes") || starts(asked, "max_bits");
+    double const declared = declared_bytes(policy);
+    if (!on_bytes && most >= 0) return out->max_error = most, KV_OK;
+    out->max_bytes = bytes;
+    if (declared > (double)bytes && declared < 0x1p61) out->max_bytes = (int64_t)declared;
+    if (out->max_bytes <= 0)
+        KV_TRY(KV_FAIL(err, KV_EREQUEST,
+                       "the policy says neither its error nor its bytes, and the table does not "
+                       "have its choices: there is no budget to search at"));
 done:
     return status;
 }
