@@ -87,10 +87,13 @@ done:
     return status;
 }
 
+/* On held-out seeds the upper end of the interval counts, as it does for the policy. */
 static bool is_within(const kv_outcome *o, const kv_candidate *c)
 {
     double const slack = 1 + 1e-12;
     if (c->bytes < 0) return false;
+    if (kv_budget_is_on_error(o->budget.kind) && !isnan(c->held_out_high))
+        return c->held_out_high <= o->budget.limit * slack;
     if (kv_budget_is_on_error(o->budget.kind))
         return kv_error_beside(o, c, &o->policy) <= o->budget.limit * slack;
     return (double)c->bytes <= kv_solution_limit(o) * slack;
