@@ -27,6 +27,7 @@
 #include "sim/metrics.h"
 #include "sim/sweep.h"
 #include "tuner/engine.h"
+#include "tuner/problem_result.h"
 #include "tuner/solution.h"
 
 enum { MAX_REPEATED = 64 };
@@ -544,7 +545,7 @@ static kv_status tune_table(const options *o, kv_error *err)
                                 .argv = o->argv,
                                 .is_complete = 1};
     kv_provenance_start(&provenance);
-    KV_TRY(kv_problem_load(&problem, o->table, err));
+    KV_TRY(kv_problem_load_any(&problem, o->table, err));
     KV_TRY(read_explain(&explain, problem, o, err));
     KV_TRY(kv_solution_create(&solution, problem, &request, err));
     KV_TRY(kv_outcome_record(&record, &solution->outcome, err));

@@ -447,7 +447,7 @@ kv_status kv_problem_load(kv_problem **out, const char *path, kv_error *err)
 done:
     kv_problem_free(l.problem);
     kv_rows_free_contents(&l.rows);
-    kv_text_free(&l.complaints.text);
+    kv_complaints_free_contents(&l.complaints);
     kv_free(l.entries);
     return status;
 }

@@ -10,33 +10,64 @@
 #include "kernels/file.h"
 #include "kernels/memory.h"
 
+static int64_t kept(const kv_complaints *c)
+{
+    return c->count < KV_MOST_COMPLAINTS ? c->count : KV_MOST_COMPLAINTS;
+}
+
 kv_status kv_complain(kv_complaints *complaints, kv_error *err, int64_t where, const char *format,
                       ...)
 {
-    kv_status status = KV_OK;
-    char sentence[512], place[32] = "";
+    char sentence[512], *copy = NULL;
+    int64_t at = kept(complaints);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    if (where >= 0)
-        snprintf(place, sizeof place,
-                 complaints->has_lines ? "%" PRId64 ": " : " row %" PRId64 ": ", where);
-    else
-        snprintf(place, sizeof place, " ");
-    if (complaints->count++ < KV_MOST_COMPLAINTS)
-        status = kv_text_add(&complaints->text, err, "%s%s:%s%s", complaints->count > 1 ? "\n" : "",
-                             complaints->path, place, sentence);
-    return status;
+    while (at > 0 && complaints->where[at - 1] > where) at--;
+    if (at == KV_MOST_COMPLAINTS) {
+        complaints->count++;
+        return KV_OK;
+    }
+    kv_status const status = kv_duplicate(&copy, sentence, err);
+    if (status != KV_OK) return status;
+    int64_t last = kept(complaints);
+    if (last == KV_MOST_COMPLAINTS) kv_free(complaints->sentences[--last]);
+    for (; last > at; last--) {
+        complaints->where[last] = complaints->where[last - 1];
+        complaints->sentences[last] = complaints->sentences[last - 1];
+    }
+    complaints->where[at] = where, complaints->sentences[at] = copy;
+    complaints->count++;
+    return KV_OK;
 }
 
 kv_status kv_complaints_raise(const kv_complaints *complaints, kv_error *err)
 {
-    int64_t const more = complaints->count - KV_MOST_COMPLAINTS;
-    char rest[64] = "";
+    kv_status status = KV_OK;
+    kv_text all = {0};
     if (complaints->count == 0) return KV_OK;
-    if (more > 0) snprintf(rest, sizeof rest, "\nand %" PRId64 " more", more);
-    return KV_FAIL(err, KV_EINPUT, "%.3900s%s", complaints->text.data, rest);
+    for (int64_t i = 0; i < kept(complaints); i++) {
+        int64_t const where = complaints->where[i];
+        KV_TRY(kv_text_add(&all, err, "%s%s:", i ? "\n" : "", complaints->path));
+        if (where >= 0)
+            KV_TRY(kv_text_add(
+                &all, err, complaints->has_lines ? "%" PRId64 ":" : " row %" PRId64 ":", where));
+        KV_TRY(kv_text_add(&all, err, " %s", complaints->sentences[i]));
+    }
+    if (complaints->count > KV_MOST_COMPLAINTS)
+        KV_TRY(kv_text_add(&all, err, "\nand %" PRId64 " more",
+                           complaints->count - KV_MOST_COMPLAINTS));
+    status = KV_FAIL(err, KV_EINPUT, "%s", all.data);
+done:
+    kv_text_free(&all);
+    return status;
+}
+
+void kv_complaints_free_contents(kv_complaints *complaints)
+{
+    for (int64_t i = 0; i < kept(complaints); i++) kv_free(complaints->sentences[i]);
+    *complaints = (kv_complaints){0};
 }
 
 void kv_rows_free_contents(kv_rows *rows)

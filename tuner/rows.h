@@ -21,13 +21,15 @@ typedef struct {
     char *text;         /* owns names and cells */
 } kv_rows;
 
-/* What is wrong with a file, so that all of it can be told at once. */
+/* What is wrong with a file, so that all of it can be told at once: in the order of the lines,
+ * those of the first lines where there are many. */
 enum { KV_MOST_COMPLAINTS = 20 };
 typedef struct {
     const char *path;
     bool has_lines;
-    int64_t count;
-    kv_text text; /* the first KV_MOST_COMPLAINTS, a line each */
+    int64_t count;                     /* of all */
+    int64_t where[KV_MOST_COMPLAINTS]; /* rising */
+    char *sentences[KV_MOST_COMPLAINTS];
 } kv_complaints;
 
 /* Adds "path:line: ..." ("path: row i: ..." for HDF5, "path: ..." for where < 0). */
@@ -36,6 +38,7 @@ kv_status kv_complain(kv_complaints *complaints, kv_error *err, int64_t where, c
 
 /* KV_EINPUT with everything that was complained of; KV_OK where that is nothing. */
 kv_status kv_complaints_raise(const kv_complaints *complaints, kv_error *err);
+void kv_complaints_free_contents(kv_complaints *complaints);
 
 /* Reads a file of either kind. What cannot be read is complained of and left out; names are NULL
  * where not even a header is left. */
