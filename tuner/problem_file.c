@@ -187,7 +187,8 @@ static kv_status read_rows(loader *l, kv_error *err)
 {
     kv_status status = KV_OK;
     int64_t const n = l->rows.n_rows;
-    if (n == 0) KV_TRY(kv_complain(&l->complaints, err, -1, "the table has no rows"));
+    if (n == 0 && l->complaints.count == 0)
+        KV_TRY(kv_complain(&l->complaints, err, -1, "the table has no rows"));
     if (n > INT32_MAX) KV_TRY(kv_complain(&l->complaints, err, -1, "the table has too many rows"));
     KV_TRY(kv_allocate((void **)&l->entries, (size_t)n, sizeof *l->entries, err));
     for (int64_t row = 0; row < n; row++) KV_TRY(read_row(l, row, err));
@@ -305,7 +306,9 @@ static kv_status find_layers(loader *l, int64_t n_good, kv_error *err)
         layer += i == 0 || l->entries[i].layer != l->entries[i - 1].layer;
         p->layers[layer].number = l->entries[i].layer;
     }
-    for (int64_t i = 0; l->is_separable && l->complaints.count == 0 && i < n_good;) {
+    /* rows that are no good may be the missing ones */
+    bool const is_checked = l->is_separable && l->complaints.count == 0;
+    for (int64_t i = 0; is_checked && i < n_good;) {
         bool has_key = false, has_value = false;
         int64_t const layer = l->entries[i].layer;
         for (; i < n_good && l->entries[i].layer == layer; i++)
