@@ -25,8 +25,11 @@ static const kv_key_spec rows[KV_TOP_KEYS] = {
                      "version of this schema", 0, 0},
     [ROW_TITLE] = {"title", KV_TYPE_TEXT, AT(title), "", 0, 0, NULL, "",
                    "what the experiment shows", 0, 0},
-    [ROW_MODEL] = {"model", KV_TYPE_TEXT, AT(model), "", 0, 0, NULL, "",
-                   "a model file whose heads are taken where this file says nothing", 0, 0},
+    [ROW_MODEL] =
+        {"model", KV_TYPE_TEXT, AT(model), "", 0, 0, NULL, "",
+         "a model (or the path of a model file, with a /) whose heads are taken where this "
+         "file says nothing",
+         0, 0},
     [ROW_FROM_MODEL] = {"from_model", KV_TYPE_TEXT, AT(from_model), "", 0, 0, NULL, "",
                         "in an effective configuration: the model that the heads came from", 0, 0},
     [ROW_BASELINE] = {"baseline", KV_TYPE_TEXT, AT(baseline), "", 0, 0, NULL, "",
@@ -122,8 +125,11 @@ static kv_status read_model(loading *l, kv_error *err)
     char *path = NULL;
     const kv_yaml_node *const node = l->top_given[ROW_MODEL], *given[KV_HEADS_KEYS] = {0};
     if (!*l->top.model) return KV_OK;
-    KV_TRY(kv_data_find(&path, "models", l->top.model, l->sources->data_dirs,
-                        l->sources->n_data_dirs, err));
+    if (strchr(l->top.model, '/'))
+        KV_TRY(kv_keys_resolve(&path, node, err));
+    else
+        KV_TRY(kv_data_find(&path, "models", l->top.model, l->sources->data_dirs,
+                            l->sources->n_data_dirs, err));
     if (!path) return unknown_model(l, node, err);
     KV_TRY(kv_yaml_load(&l->model_file, path, &l->problems, err));
     if (!l->model_file) goto done;
@@ -219,8 +225,10 @@ static kv_status read_metrics(loading *l, const kv_yaml_node *root, kv_error *er
         for (size_t i = 0; i < N_DEFAULT_METRICS; i++)
             KV_TRY(add_metric(l, default_metrics[i], NULL, err));
     else if (is_all)
-        for (size_t i = 0; kv_metric_at(i); i++)
-            KV_TRY(add_metric(l, kv_metric_at(i)->name, NULL, err));
+        for (size_t i = 0; kv_metric_at(i); i++) {
+            const kv_metric *const metric = kv_metric_at(i); /* a stack is asked for by name */
+            if (!kv_scope_is_stack(metric->scope)) KV_TRY(add_metric(l, metric->name, NULL, err));
+        }
     else if (list->kind != KV_YAML_LIST || !list->count)
         kv_problem_add(&l->problems, list, "metrics: expected a list of names, or all");
     else

@@ -74,8 +74,8 @@ kv_status kv_scheme_from_policy(kv_scheme *out, const char *name, const kv_polic
         kv_scheme_layer *const l = &s.layers[s.n_layers++];
         l->layer = from->layer;
         kv_text_free(&place);
-        KV_TRY(kv_text_add(&place, err, "%s\"%s\", layer %" PRId64, at ? "schemes: " : "", s.name,
-                           l->layer));
+        KV_TRY(kv_text_add(&place, err, "%s\"%s\", layer %" PRId64,
+                           at && at->line ? "schemes: " : "", s.name, l->layer));
         KV_TRY(parse_layer(&l->key_text, &l->key, from->key, true, place.data, at, problems, err));
         KV_TRY(parse_layer(&l->value_text, &l->value, from->value, false, place.data, at, problems,
                            err));
