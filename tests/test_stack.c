@@ -150,49 +150,104 @@ static void check_close(const char *name, const char *what, int64_t run, int64_t
 
 /* Rounding moves a state by less than 1e-6 of its norm: about 6e-8 sqrt(operations), a few dozen of
  * them a layer. Errors above 2 % of it are so good to 1e-4 in power; smaller ones to 1e-6 of it. */
+static void compare(const char *name, const char *heads, int64_t streams, int64_t seed,
+                    double sink_mass)
+{
+    enum { RUNS = 5, MOST_LAYERS = 8 };
+    made m = make(heads, streams);
+    int64_t const L = m.layers;
+    int64_t numbers[MOST_LAYERS];
+    kv_stack_layer const first = kv_stack_layer_at(m.stack, 0);
+    plain_stack const plain = {.config = &m.config,
+                               .numbers = numbers,
+                               .layers = L,
+                               .streams = streams,
+                               .seed = seed,
+                               .N = first.query_heads * first.head_dim};
+    for (int64_t l = 0; l < L; l++) numbers[l] = kv_stack_layer_at(m.stack, l).number;
+    int32_t(*const assignment)[2] = random_runs(RUNS, L);
+    kv_stack_runs const runs = runs_of((const int32_t(*)[2])assignment, RUNS, NULL);
+    kv_stack_measured measured = run(&m, seed, &runs, 2);
+    plain_layer constants[MOST_LAYERS] = {0};
+    double square[MOST_LAYERS], output[MOST_LAYERS];
+    plain_run(square, output, constants, &plain, &runs, -1);
+    for (int64_t l = 0; l < L; l++) {
+        check_close(name, "|x|^2", -1, l, measured.square[l], square[l], 1e-6, 0);
+        check_close(name, "|o|^2", -1, l, measured.output_square[l], output[l], 1e-6, 0);
+        if (sink_mass > 0)
+            CHECK(fabs(constants[l].sink_mass - sink_mass) < 1e-4, "%s: mass %g", name,
+                  constants[l].sink_mass);
+    }
+    for (int64_t r = 0; r < RUNS; r++) {
+        plain_run(square, output, constants, &plain, &runs, r);
+        for (int64_t l = 0; l < L; l++) {
+            check_close(name, "|x^-x|^2", r, l, measured.err_square[r * L + l], square[l], 1e-4,
+                        1e-6 * sqrt(measured.square[l]));
+            check_close(name, "|o^-o|^2", r, l, measured.output_err_square[r * L + l], output[l],
+                        1e-4, 1e-6 * sqrt(measured.output_square[l]));
+        }
+    }
+    for (int64_t l = 0; l < L; l++)
+        free(constants[l].pull), free(constants[l].x), free(constants[l].o);
+    free(assignment);
+    kv_stack_measured_free_contents(&measured);
+    discard(&m);
+}
+
 static void agrees_with_double(void)
 {
-    enum { RUNS = 5 };
-    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) {
-        made m = make(stacks[i].heads, stacks[i].streams);
-        int64_t const L = m.layers, seed = 11 + (int64_t)i;
-        kv_stack_layer const first = kv_stack_layer_at(m.stack, 0);
-        int64_t numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-        plain_stack const plain = {.config = &m.config,
-                                   .numbers = numbers,
-                                   .layers = L,
-                                   .streams = m.streams,
-                                   .seed = seed,
-                                   .N = first.query_heads * first.head_dim};
-        int32_t(*const assignment)[2] = random_runs(RUNS, L);
-        kv_stack_runs const runs = runs_of((const int32_t(*)[2])assignment, RUNS, NULL);
-        kv_stack_measured measured = run(&m, seed, &runs, 2);
-        plain_layer *const constants = calloc((size_t)L, sizeof *constants);
-        double square[8], output[8];
-        plain_run(square, output, constants, &plain, &runs, -1);
-        for (int64_t l = 0; l < L; l++) {
-            check_close(stacks[i].name, "|x|^2", -1, l, measured.square[l], square[l], 1e-6, 0);
-            check_close(stacks[i].name, "|o|^2", -1, l, measured.output_square[l], output[l], 1e-6,
-                        0);
-            if (stacks[i].sink_mass > 0)
-                CHECK(fabs(constants[l].sink_mass - stacks[i].sink_mass) < 1e-4, "%s: mass %g",
-                      stacks[i].name, constants[l].sink_mass);
-        }
-        for (int64_t r = 0; r < RUNS; r++) {
-            plain_run(square, output, constants, &plain, &runs, r);
-            for (int64_t l = 0; l < L; l++) {
-                check_close(stacks[i].name, "|x^-x|^2", r, l, measured.err_square[r * L + l],
-                            square[l], 1e-4, 1e-6 * sqrt(measured.square[l]));
-                check_close(stacks[i].name, "|o^-o|^2", r, l, measured.output_err_square[r * L + l],
-                            output[l], 1e-4, 1e-6 * sqrt(measured.output_square[l]));
-            }
-        }
-        for (int64_t l = 0; l < L; l++)
-            free(constants[l].pull), free(constants[l].x), free(constants[l].o);
-        free(constants), free(assignment);
-        kv_stack_measured_free_contents(&measured);
-        discard(&m);
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
+        compare(stacks[i].name, stacks[i].heads, stacks[i].streams, 11 + (int64_t)i,
+                stacks[i].sink_mass);
+}
+
+/* A .npy file of [G][T][D] numbers around `mean` in channel `at`, the first token's a fifth. */
+static void write_npy(const char *path, int G, int T, int D, float mean, int at)
+{
+    char header[128];
+    int const length =
+        snprintf(header, sizeof header,
+                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d, %d), }", G, T, D);
+    FILE *const file = fopen(path, "wb");
+    if (!file) exit(1);
+    fprintf(file, "\x93NUMPY\x01%c%c%c%-117s\n", 0, 118, 0, length < 118 ? header : "");
+    for (int i = 0; i < G * T * D; i++) {
+        float const z = (float)draw(2001) / 500 - 2;
+        float const x = (i / D % T == 0 ? 0.2f : 1) * (i % D == at ? mean + z : z);
+        fwrite(&x, sizeof x, 1, file);
     }
+    fclose(file);
+}
+
+/* Layers 3 and 7 of a capture of keys before RoPE, of different lengths, with a pull to a sink that
+ * only layer 7 sees. Queries may be there and play no part. */
+static void captures_as_prefix(void)
+{
+    char folder[] = "/tmp/kvant_test_stack_XXXXXX", path[6][64], heads[1024];
+    static const char *const names[] = {"k3", "v3", "q3", "k7", "v7", "q7"};
+    if (!mkdtemp(folder)) exit(1);
+    for (int i = 0; i < 6; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%s.npy", folder, names[i]);
+        write_npy(path[i], i % 3 == 2 ? 4 : 2,
+                  i % 3 == 2 ? 1
+                  : i < 3    ? 40
+                             : 33,
+                  8, i % 3 ? 0 : 6, 3);
+    }
+    snprintf(heads, sizeof heads,
+             "generator: capture, capture: {key_position: pre-rope, window: 36, layers: "
+             "{3: {key: %s, value: %s}, 7: {key: %s, value: %s}}}, query_heads: 4, "
+             "rope: half, sinks: {count: 1, mass: 0.3}, query.gain: 2",
+             path[0], path[1], path[3], path[4]);
+    compare("capture", heads, 3, 2, 0);
+    snprintf(heads, sizeof heads,
+             "generator: capture, capture: {key_position: pre-rope, window: 36, layers: "
+             "{3: {key: %s, value: %s, query: %s}, 7: {key: %s, value: %s, query: %s}}}, "
+             "rope: half, sinks: {count: 1, mass: 0.3}, query.position: [32]",
+             path[0], path[1], path[2], path[3], path[4], path[5]);
+    compare("capture with queries", heads, 2, 3, 0);
+    for (int i = 0; i < 6; i++) remove(path[i]);
+    remove(folder);
 }
 
 /* P P^T = 1 by unit vectors, for widths with one block, several, and blocks of one. */
@@ -486,6 +541,7 @@ int main(void)
     parse_quantizers();
     matrices_are_orthogonal();
     agrees_with_double();
+    captures_as_prefix();
     threads_and_company_change_nothing();
     flops_count_states();
     cancelling();
