@@ -155,8 +155,8 @@ static void row_top(kv_lane_top *top, const float *l, int64_t width, int64_t n)
     for (int64_t t = 0; t < n; t++) {
         const float *const row = l + t * width;
         uint32_t bits = vec_greater(vec_load(row), vec_load(top->threshold));
-        for (int lane = 0; bits; lane++, bits >>= 1) {
-            if (!(bits & 1)) continue;
+        for (; bits; bits &= bits - 1) {
+            uint32_t const lane = lowest_bit(bits);
             uint64_t *const entry = top->entry[lane];
             entry[top->count[lane]++] = kv_top_entry(row[lane], t);
             if (top->count[lane] < KV_TOP_ROOM) continue;
@@ -188,40 +188,40 @@ static float largest_magnitude(const float *x, int64_t n)
 }
 
 /* bins [KV_MAGNITUDE_BINS] count |x| of bits first ... last by (bits - first) >> shift; returns how
- * many lie below. The filter compares floats, 16 at a time; few pass. */
+ * many lie below. The filter compares floats, 16 at a time; what passes is picked out. */
 static int64_t count_magnitudes(uint32_t *bins, const float *x, int64_t n, uint32_t first,
                                 uint32_t last, int shift)
 {
-    float above = -1, up_to;
+    enum { PART = 1024 };
+    float picked[PART + VEC], above = -1, up_to;
     uint32_t const before = first - 1;
-    uint32_t bits;
-    int64_t below = 0, i = 0;
+    int64_t below = 0;
     if (first > 0) memcpy(&above, &before, sizeof above);
     memcpy(&up_to, &last, sizeof up_to);
     vec const low = vec_all(above), high = vec_all(up_to), zero = vec_all(0), one = vec_all(1);
-    while (i + VEC <= n) {
-        vec count = zero; /* exact below 2^24 */
-        int64_t const pause = n - i > 1 << 20 ? i + (1 << 20) : n;
+    for (int64_t i = 0; i < n;) {
+        int64_t const pause = n - i > PART ? i + PART : n;
+        int n_picked = 0;
+        vec count = zero;
+        float lanes[VEC];
         for (; i + VEC <= pause; i += VEC) {
             vec const magnitude = vec_abs(vec_load(x + i));
-            uint32_t const over = vec_greater(magnitude, low);
-            uint32_t in = over & ~vec_greater(magnitude, high);
+            uint32_t const in = vec_greater(magnitude, low) & ~vec_greater(magnitude, high);
             count = vec_add(count, vec_if_less(low, magnitude, zero, one));
-            for (const float *y = x + i; in; y++, in >>= 1) {
-                if (!(in & 1)) continue;
-                memcpy(&bits, y, sizeof bits);
-                bins[((bits & 0x7fffffffu) - first) >> shift]++;
-            }
+            n_picked += vec_pick(picked + n_picked, magnitude, in);
         }
-        float lanes[VEC];
         vec_store(lanes, count);
         for (int lane = 0; lane < VEC; lane++) below += (int64_t)lanes[lane];
-    }
-    for (; i < n; i++) {
-        memcpy(&bits, &x[i], sizeof bits);
-        bits &= 0x7fffffffu;
-        if (bits < first) below++;
-        if (bits >= first && bits <= last) bins[(bits - first) >> shift]++;
+        for (; i < pause; i++) {
+            float const magnitude = fabsf(x[i]);
+            below += !(magnitude > above);
+            if (magnitude > above && !(magnitude > up_to)) picked[n_picked++] = magnitude;
+        }
+        for (int k = 0; k < n_picked; k++) {
+            uint32_t bits;
+            memcpy(&bits, &picked[k], sizeof bits);
+            bins[(bits - first) >> shift]++;
+        }
     }
     return below;
 }

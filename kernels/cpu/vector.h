@@ -69,6 +69,13 @@ static inline uint32_t vec_greater(vec x, vec y)
 {
     return _mm512_cmp_ps_mask(x, y, _CMP_GT_OQ);
 }
+#define lowest_bit _tzcnt_u32
+/* The x[i] of set bits in order to `to`, where 16 have room; returns how many. */
+static inline int vec_pick(float to[16], vec x, uint32_t bits)
+{
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16)bits, x));
+    return _mm_popcnt_u32(bits);
+}
 /* 2^n for x = 1.5 * 2^23 + n */
 static inline vec vec_power_of_two(vec x)
 {
@@ -154,6 +161,7 @@ static inline uint32_t vec_greater(vec x, vec y)
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ)) |
            (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ)) << 8;
 }
+#define lowest_bit _tzcnt_u32
 static inline __m256 power_of_two_half(__m256 x)
 {
     __m256i const n = _mm256_slli_epi32(_mm256_castps_si256(x), 23);
@@ -303,6 +311,13 @@ static inline vec vec_power_of_two(vec x)
 }
 #endif
 
+static inline uint32_t lowest_bit(uint32_t bits)
+{
+    uint32_t n = 0;
+    while (!(bits >> n & 1)) n++;
+    return n;
+}
+
 /* Doubles: the compiler's loops serve here. */
 typedef struct {
     double f[16];
@@ -330,6 +345,17 @@ static inline void vecd_store(double *p, vecd s)
     for (int i = 0; i < VEC; i++) p[i] = s.f[i];
 }
 
+#endif
+
+#if !defined(__AVX512F__)
+static inline int vec_pick(float to[16], vec x, uint32_t bits)
+{
+    float lanes[VEC];
+    int n = 0;
+    vec_store(lanes, x);
+    for (; bits; bits &= bits - 1) to[n++] = lanes[lowest_bit(bits)];
+    return n;
+}
 #endif
 
 /* e^x for x <= 0; 0 below -87. 2^n by the exponent, e^r by its series to r^7/7! on |r| <= ln 2 / 2
