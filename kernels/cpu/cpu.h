@@ -7,6 +7,10 @@
 
 KV_EXTERN_C_BEGIN
 
+/* Bytes that the logits of an evaluation may take beside a head's tensors, however small they are.
+ */
+enum { KV_CPU_ROOM = 8 << 20 };
+
 /* kv_backend.evaluate with the widest instruction set of this processor. */
 kv_status kv_cpu_evaluate(const kv_layer *layer, const kv_evaluation *evaluation, int threads,
                           kv_measurements *out, kv_error *err);

@@ -29,11 +29,11 @@ enum {
 
 /* 16 rows of one key scheme. */
 typedef struct {
-    float exact_max[KV_LANES], max[KV_LANES]; /* in */
-    float err_max[KV_LANES];                  /* max |l^ - l| */
-    double err_square[KV_LANES];              /* sum (l^ - l)^2 */
-    double sum[KV_LANES];                     /* sum exp(l^ - max) */
-    double cross[KV_LANES];                   /* sum exp(l - exact_max) * (l^ - l) */
+    float max[KV_LANES];         /* in */
+    float err_max[KV_LANES];     /* max |l^ - l| */
+    double err_square[KV_LANES]; /* sum (l^ - l)^2 */
+    double sum[KV_LANES];        /* sum exp(l^ - max) */
+    double cross[KV_LANES];      /* sum exact weight * (l^ - l) */
 } kv_lane_sums;
 
 /* The best tokens of 16 rows while they are found: a larger entry is a larger logit, then a lower
@@ -102,11 +102,11 @@ typedef struct {
     void (*row_weights)(float *weights, double sum[KV_LANES], const float *l,
                         const float max[KV_LANES], int64_t width, int64_t n);
     /* l^ becomes exp(l^ - max); sums as in kv_lane_sums */
-    void (*row_compare)(kv_lane_sums *sums, float *quantized, const float *exact, int64_t width,
-                        int64_t n);
-    /* sum |p - p^| of p = exp(l - exact_max) * exact_inverse, p^ = weight * inverse */
-    void (*row_variation)(double variation[KV_LANES], const float *weights, const float *exact,
-                          const float exact_max[KV_LANES], const float exact_inverse[KV_LANES],
+    void (*row_compare)(kv_lane_sums *sums, float *quantized, const float *exact,
+                        const float *exact_weights, int64_t width, int64_t n);
+    /* sum |p - p^| of p = exact weight * exact_inverse, p^ = weight * inverse */
+    void (*row_variation)(double variation[KV_LANES], const float *weights,
+                          const float *exact_weights, const float exact_inverse[KV_LANES],
                           const float inverse[KV_LANES], int64_t width, int64_t n);
     /* the KV_TOP_KEPT best tokens of each lane: for every k of kv_top_k the k best come first */
     void (*row_top)(kv_lane_top *top, const float *l, int64_t width, int64_t n);

@@ -53,7 +53,8 @@ void kv_cpu_exact_keys(kv_cpu_work *w)
 #pragma omp parallel for num_threads(w->team) schedule(dynamic)
     for (int64_t tile = 0; tile < w->plan->tiles; tile++)
         if (is_visible(w, tile))
-            tile_logits(w, 0, tile, w->key + tile * KV_TOKEN_TILE * w->plan->layer->head_dim);
+            tile_logits(w, KV_SLOT_EXACT, tile,
+                        w->key + tile * KV_TOKEN_TILE * w->plan->layer->head_dim);
 }
 
 /* A tile of a key scheme as attention uses it, into decoded [tile][D]. */
@@ -85,7 +86,7 @@ void kv_cpu_group_keys(kv_cpu_work *w)
                 w->key_errors[scheme * plan->tiles + tile] = plan->kernels->sum_square_difference(
                     space->decoded, w->key + tile * KV_TOKEN_TILE * head_dim,
                     tile_count(w, tile) * head_dim);
-            if (is_visible(w, tile)) tile_logits(w, 1 + j, tile, space->decoded);
+            if (is_visible(w, tile)) tile_logits(w, KV_SLOTS + j, tile, space->decoded);
         }
     }
 }
@@ -157,11 +158,11 @@ void kv_cpu_exact_rows(kv_cpu_work *w)
 #pragma omp parallel for num_threads(w->team) schedule(dynamic)
     for (int64_t lane0 = 0; lane0 < width; lane0 += KV_LANES) {
         kv_lane_top *const top = w->spaces[omp_get_thread_num()].top;
-        float *const logits = kv_cpu_slot(w, 0, lane0);
+        float *const logits = kv_cpu_slot(w, KV_SLOT_EXACT, lane0);
         float max[KV_LANES];
         double margin[KV_LANES], sum[KV_LANES];
         start_rows(w, top, logits, lane0, max, margin);
-        k->row_weights(kv_cpu_slot(w, 1, lane0), sum, logits, max, KV_LANES, n);
+        k->row_weights(kv_cpu_slot(w, KV_SLOT_WEIGHTS, lane0), sum, logits, max, KV_LANES, n);
         for (int64_t i = 0; i < KV_LANES; i++) {
             kv_cpu_lane *const lane = &w->lanes[lane0 + i];
             lane->max = max[i], lane->sum = sum[i];
@@ -189,14 +190,15 @@ static void top_agreement(double agree[KV_TOP_COUNT], const kv_cpu_lane *exact,
         agree[e] = common[e] / (double)smaller(kv_top_k[e], exact->end - exact->first);
 }
 
-/* 16 rows of the key scheme in slot 1 + j; its logits become weights. */
+/* 16 rows of the key scheme in slot KV_SLOTS + j; its logits become weights. */
 static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t lane0)
 {
     const kv_cpu_plan *const plan = w->plan;
     const kv_cpu_kernels *const k = plan->kernels;
     int64_t const width = plan->width, n = w->block_end - w->block_first;
-    const float *const exact = kv_cpu_slot(w, 0, lane0);
-    float *const quantized = kv_cpu_slot(w, 1 + j, lane0);
+    const float *const exact = kv_cpu_slot(w, KV_SLOT_EXACT, lane0);
+    const float *const exact_weights = kv_cpu_slot(w, KV_SLOT_WEIGHTS, lane0);
+    float *const quantized = kv_cpu_slot(w, KV_SLOTS + j, lane0);
     bool const want_rows = plan->evaluation->want_rows;
     kv_lane_sums sums;
     double margin[KV_LANES], variation[KV_LANES];
@@ -204,11 +206,10 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
     double agree[KV_LANES][KV_TOP_COUNT];
     start_rows(w, top, quantized, lane0, sums.max, margin);
     for (int64_t i = 0; i < KV_LANES; i++) {
-        sums.exact_max[i] = w->lanes[lane0 + i].max;
         for (int e = 0; e < KV_TOP_COUNT; e++) agree[i][e] = NAN;
         if (want_rows) top_agreement(agree[i], &w->lanes[lane0 + i], top, quantized, i);
     }
-    k->row_compare(&sums, quantized, exact, KV_LANES, n);
+    k->row_compare(&sums, quantized, exact, exact_weights, KV_LANES, n);
     for (int64_t i = 0; i < KV_LANES; i++) {
         w->sums[j * width + lane0 + i] = sums.sum[i];
         exact_inverse[i] = (float)(1 / w->lanes[lane0 + i].sum);
@@ -216,8 +217,7 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
         variation[i] = NAN;
     }
     if (want_rows)
-        k->row_variation(variation, quantized, exact, sums.exact_max, exact_inverse, inverse,
-                         KV_LANES, n);
+        k->row_variation(variation, quantized, exact_weights, exact_inverse, inverse, KV_LANES, n);
     for (int64_t i = 0; i < KV_LANES && lane0 + i < w->n_rows; i++) {
         const kv_cpu_lane *const lane = &w->lanes[lane0 + i];
         int64_t const scheme = w->head * plan->keys.n + w->group_first + j;
@@ -303,7 +303,7 @@ void kv_cpu_exact_values(kv_cpu_work *w)
             int64_t const n = tile_end(w, tile);
             kv_panels const panels =
                 panels_of(w, space, w->value + tile * KV_TOKEN_TILE * head_dim, n, from, to);
-            add_outputs(w, w->exact_out + from * KV_LANES, 1, tile, n, &panels);
+            add_outputs(w, w->exact_out + from * KV_LANES, KV_SLOT_WEIGHTS, tile, n, &panels);
         }
     }
 }
@@ -328,7 +328,7 @@ static void value_tile(kv_cpu_work *w, kv_cpu_space *space, int64_t scheme, int6
     for (int64_t j = 0; j < w->group_count; j++) {
         if (!plan->is_wanted[(w->group_first + j) * plan->values.n + scheme]) continue;
         float *const out = w->out + (scheme * plan->group + j) * width * columns;
-        add_outputs(w, out + from * KV_LANES, 1 + j, tile, n, &panels);
+        add_outputs(w, out + from * KV_LANES, KV_SLOTS + j, tile, n, &panels);
     }
 }
 

@@ -71,13 +71,14 @@ static int64_t widest_span(const kv_layer *layer, int64_t rows, int64_t width)
  * values once per block and group; decoding a number is taken as DECODE_ROWS multiply-adds. */
 static void choose_block(kv_cpu_plan *plan, const kv_cpu_options *options)
 {
-    enum { DECODE_ROWS = 12, ROOM = (8 << 20) / sizeof(float) };
+    enum { DECODE_ROWS = 12 };
     int64_t const n_k = plan->keys.n, n_v = plan->values.n, head_dim = plan->layer->head_dim;
-    int64_t const share = head_dim * 3 / (plan->wants_pre_rope ? 4 : 2);
-    int64_t const room = ROOM / plan->layer->tokens, budget = share > room ? share : room;
+    int64_t const share = head_dim * (plan->wants_pre_rope ? 1 : 2);
+    int64_t const room = KV_CPU_ROOM / (int64_t)sizeof(float) / plan->layer->tokens;
+    int64_t const budget = share > room ? share : room;
     double least = INFINITY;
     for (int64_t width = KV_LANES;; width += KV_LANES) {
-        int64_t const affordable = budget / width - 1;
+        int64_t const affordable = budget / width - KV_SLOTS;
         if (width > KV_LANES && affordable < 1) break;
         int64_t const most = n_k < 1 ? 1 : smaller(affordable > 1 ? affordable : 1, n_k);
         int64_t const groups = (n_k + most - 1) / most;
@@ -184,7 +185,7 @@ kv_status kv_cpu_work_create(kv_cpu_work **out, const kv_cpu_plan *plan, int tea
     KV_TRY(tensor(&w->value, plan->layer, err));
     KV_TRY(floats(&w->query, plan->rows, head_dim, 1, err));
     KV_TRY(floats(&w->panels, plan->width, head_dim, 1, err));
-    KV_TRY(unset_floats(&w->logits, 1 + plan->group, plan->span, plan->width, err));
+    KV_TRY(unset_floats(&w->logits, KV_SLOTS + plan->group, plan->span, plan->width, err));
     KV_TRY(floats(&w->exact_out, plan->width, columns, 1, err));
     KV_TRY(unset_floats(&w->out, plan->values.n * plan->group, plan->width, columns, err));
     KV_TRY(kv_allocate((void **)&w->lanes, (size_t)plan->width, sizeof *w->lanes, err));

@@ -40,21 +40,20 @@ static void row_weights(float *weights, double sum[KV_LANES], const float *l,
     vecd_store(sum, s);
 }
 
-static void row_compare(kv_lane_sums *sums, float *quantized, const float *exact, int64_t width,
-                        int64_t n)
+static void row_compare(kv_lane_sums *sums, float *quantized, const float *exact,
+                        const float *exact_weights, int64_t width, int64_t n)
 {
-    vec const exact_max = vec_load(sums->exact_max), max = vec_load(sums->max);
+    vec const max = vec_load(sums->max);
     vec err_max = vec_all(0);
     vecd err_square = vecd_zero(), sum = vecd_zero(), cross = vecd_zero();
     for (int64_t t = 0; t < n; t++) {
-        vec const l = vec_load(exact + t * width), q = vec_load(quantized + t * width);
-        vec const d = vec_sub(q, l);
-        vec const p = vec_exp(vec_sub(l, exact_max)), w = vec_exp(vec_sub(q, max));
+        vec const q = vec_load(quantized + t * width);
+        vec const d = vec_sub(q, vec_load(exact + t * width)), w = vec_exp(vec_sub(q, max));
         vec_store(quantized + t * width, w);
         err_max = vec_max(vec_abs(d), err_max);
         err_square = vecd_add_square(err_square, d);
         sum = vecd_add(sum, w);
-        cross = vecd_add(cross, vec_mul(p, d));
+        cross = vecd_add(cross, vec_mul(vec_load(exact_weights + t * width), d));
     }
     vec_store(sums->err_max, err_max);
     vecd_store(sums->err_square, err_square);
@@ -62,14 +61,14 @@ static void row_compare(kv_lane_sums *sums, float *quantized, const float *exact
     vecd_store(sums->cross, cross);
 }
 
-static void row_variation(double variation[KV_LANES], const float *weights, const float *exact,
-                          const float exact_max[KV_LANES], const float exact_inverse[KV_LANES],
+static void row_variation(double variation[KV_LANES], const float *weights,
+                          const float *exact_weights, const float exact_inverse[KV_LANES],
                           const float inverse[KV_LANES], int64_t width, int64_t n)
 {
-    vec const m = vec_load(exact_max), a = vec_load(exact_inverse), b = vec_load(inverse);
+    vec const a = vec_load(exact_inverse), b = vec_load(inverse);
     vecd sum = vecd_zero();
     for (int64_t t = 0; t < n; t++) {
-        vec const p = vec_mul(vec_exp(vec_sub(vec_load(exact + t * width), m)), a);
+        vec const p = vec_mul(vec_load(exact_weights + t * width), a);
         vec const q = vec_mul(vec_load(weights + t * width), b);
         sum = vecd_add(sum, vec_abs(vec_sub(p, q)));
     }

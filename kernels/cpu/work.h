@@ -1,12 +1,12 @@
 /* Inside of the CPU backend: the plan of an evaluation and the work space of one head.
  *
  * Query rows are taken in blocks of `width` (a multiple of 16 lanes). The block's logits stay
- * whole: slot 0 holds the exact ones, slots 1 ... hold a group of key schemes at a time, each slot
- * [width / 16][span][16], so that what is read together lies together. The exact rows come first
- * (their weights pass through slot 1), then group by group: keys, rows, values. Blocks and groups
- * are chosen so that all slots together stay within 8 MiB or three quarters of one head's keys and
- * values, whichever is more (half of that where keys before RoPE are held too), and the decoding
- * repeated over them is least. */
+ * whole, in slots of [width / 16][span][16], so that what is read together lies together: slot 0
+ * holds the exact logits, slot 1 their weights, slots 2 ... a group of key schemes at a time, first
+ * logits, then weights. The exact rows come first, then group by group: keys, rows, values. Blocks
+ * and groups are chosen so that all slots together stay within KV_CPU_ROOM or make four tensors
+ * [T][D] with the head's own (keys, also those before RoPE where they are wanted, and values),
+ * whichever is more, and the decoding repeated over them is least. */
 #ifndef KVANT_KERNELS_CPU_WORK_H
 #define KVANT_KERNELS_CPU_WORK_H
 
@@ -15,6 +15,9 @@
 #include "kernels/cpu/kernels.h"
 
 enum { KV_TOKEN_TILE = 256 }; /* tokens decoded and multiplied at a time; fits L2 */
+
+/* Slots of a block's logits: exact ones, their weights, then the key schemes of the group. */
+enum { KV_SLOT_EXACT, KV_SLOT_WEIGHTS, KV_SLOTS };
 
 typedef struct {
     const kv_layer *layer;
@@ -56,7 +59,7 @@ typedef struct {
     kv_cpu_space *spaces;              /* [team] */
     float *key, *key_pre_rope, *value; /* [T padded to KV_ROW_STEP][D] */
     float *query, *panels;             /* [R][D]; [width / 16][D][16] */
-    float *logits;                     /* [1 + group][width / 16][span][16] */
+    float *logits;                     /* [KV_SLOTS + group][width / 16][span][16] */
     float *exact_out;                  /* [width][panels * 16] */
     float *out;                        /* [N_v][group][width][panels * 16] */
     kv_cpu_lane *lanes;                /* [width] */
