@@ -14,6 +14,15 @@
 #define KV_HD static inline
 #endif
 
+/* KV_UNROLL_4 stands before a loop whose counting would take what its body should get. */
+#if defined(__clang__)
+#define KV_UNROLL_4 _Pragma("clang loop unroll_count(4)")
+#elif defined(__GNUC__)
+#define KV_UNROLL_4 _Pragma("GCC unroll 4")
+#else
+#define KV_UNROLL_4
+#endif
+
 #if defined(__GNUC__) || defined(__clang__)
 #define KV_PRINTF(format_index, first_argument)                                                    \
     __attribute__((format(printf, format_index, first_argument)))

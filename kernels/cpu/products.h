@@ -17,7 +17,8 @@
     {                                                                                              \
         for (int r = 0; r < VEC_ROWS; r++)                                                         \
             for (int p = 0; p < PANELS; p++) acc[r][p] = vec_all(0);                               \
-        for (int64_t i = 0; i < n; i++) {                                                          \
+        KV_UNROLL_4 for (int64_t i = 0; i < n; i++)                                                \
+        {                                                                                          \
             vec right[PANELS];                                                                     \
             for (int p = 0; p < PANELS; p++)                                                       \
                 right[p] = vec_load(panels + p * panel_stride + i * panel_step);                   \
