@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/memory.h"
 #include "kernels/text.h"
 #include "sim/heads_keys.h"
@@ -51,7 +52,7 @@ static kv_status find_extents(kv_sweep *s, kv_error *err)
             double const rows = (double)(layer.query_heads * layer.queries);
             const kv_sweep_plan *const plan = kv_sweep_plan_of(s, l);
             double const products = (double)(plan->n_keys + 1 + plan->n_pairs + 1);
-            int64_t const bytes = (int64_t)(4 * tensor * sizeof(float));
+            int64_t const bytes = (int64_t)(4 * tensor * sizeof(float)) + KV_CPU_ROOM;
             if (s->n_layer_units > 0) s->flops += (double)s->n_seeds * 2 * rows * tensor * products;
             if (bytes > s->bytes_per_thread) s->bytes_per_thread = bytes;
             if (layer.kv_heads > s->n_heads) s->n_heads = layer.kv_heads;

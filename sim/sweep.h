@@ -29,7 +29,7 @@ int64_t kv_sweep_values_per_unit(const kv_sweep *sweep);
 kv_status kv_sweep_origin(char **generator, char **seeds, const kv_sweep *sweep, kv_error *err);
 
 /* Before running: floating-point operations of all products, and the memory a thread may need
- * (twice one head's keys and values). */
+ * (twice one head's keys and values, and what the CPU backend takes however small they are). */
 typedef struct {
     double flops;
     int64_t bytes_per_thread, bytes_of_results;
