@@ -7,6 +7,24 @@
 static const double DENSE_UPDATES = 2e8;
 static const int64_t DENSE_BYTES = (int64_t)256 << 20;
 
+int64_t kv_budgets_first(const kv_budgets *budgets, const kv_relaxation *r, int64_t from,
+                         int64_t until)
+{
+    int64_t budget = from;
+    if (budgets->is_single)
+        budget = budgets->budget >= from ? budgets->budget : until;
+    else if (budgets->resolution > 0) {
+        int64_t const size = from * r->size_unit, over = size % budgets->resolution;
+        if (over > 0) {
+            /* the next multiple may lie beyond all sizes */
+            int64_t const missing = budgets->resolution - over;
+            if (missing > (until - from) * r->size_unit) return -1;
+            budget = (size + missing) / r->size_unit;
+        }
+    }
+    return budget < until ? budget : -1;
+}
+
 int64_t kv_budgets_last(const kv_budgets *budgets, const kv_relaxation *r, int64_t from,
                         int64_t until)
 {

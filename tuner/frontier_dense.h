@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/isa.h"
 
-enum { KV_DENSE_BLOCK = 32 };
+enum { KV_DENSE_BLOCK = 256 };
 #define KV_DENSE_NONE ((int64_t)1 << 62) /* no assignment has this sum */
 
 typedef struct {

@@ -47,7 +47,9 @@ typedef struct {
     int64_t budget, resolution;
 } kv_budgets;
 
-/* The largest budget asked for in [from, until), in units; -1 for none. */
+/* The smallest and the largest budget asked for in [from, until), in units; -1 for none. */
+int64_t kv_budgets_first(const kv_budgets *budgets, const kv_relaxation *relaxation, int64_t from,
+                         int64_t until);
 int64_t kv_budgets_last(const kv_budgets *budgets, const kv_relaxation *relaxation, int64_t from,
                         int64_t until);
 

@@ -1,0 +1,52 @@
+/* What a partial sum must still cost: bounds of the segment search (frontier_segment.c); not for
+ * other modules.
+ *
+ * The groups not yet added can change the size only along the convex hulls of their moves, cheapest
+ * slope first. A final size above `high` is of no use; one below `low` costs slack_slope for each
+ * unit that it falls short, for it competes at the budget `low`. */
+#ifndef KVANT_TUNER_FRONTIER_REACH_H
+#define KVANT_TUNER_FRONTIER_REACH_H
+
+#include "tuner/frontier_state.h"
+
+/* An option of a group, relative to the one at the vertex; costs are shifted down by `shift`. */
+typedef struct {
+    int64_t size, error, cost, option;
+} kv_move;
+
+/* A piece of a hull: for `size` more (or less) `cost`, from_size and from_cost before it. */
+typedef struct {
+    int64_t active, size, cost, from_size, from_cost;
+    int64_t slope; /* floor(cost / size * 2^bits) */
+    int bits;
+} kv_way;
+
+typedef struct {
+    kv_way *ways;  /* by rising slope */
+    int64_t n, at; /* at: where the last query was */
+} kv_ways;
+
+typedef struct {
+    kv_ways up, down;
+    int64_t low, high, slack_slope;
+    int shift;
+} kv_reach;
+
+enum { KV_COST_BITS = 60 };                /* costs are below 2^60 */
+#define KV_OUT_OF_REACH ((int64_t)1 << 61) /* more than any cost */
+
+kv_status kv_reach_create(kv_reach *out, int64_t n_moves, kv_error *err);
+void kv_reach_free(kv_reach *reach);
+
+/* Takes in the moves of n_active groups, [first_move[a], first_move[a + 1]) by rising size, one of
+ * them nothing; low, high, slack_slope and shift are set before. */
+void kv_reach_build(kv_reach *reach, const kv_move *moves, const int64_t *first_move,
+                    int64_t n_active);
+
+/* Forgets the groups up to a: they have been added. Queries then start anew. */
+void kv_reach_added(kv_reach *reach, int64_t a);
+
+/* Never more than what a sum of this size must still cost. Sizes must not fall between queries. */
+int64_t kv_reach_cost(kv_reach *reach, int64_t size);
+
+#endif
