@@ -36,13 +36,15 @@ static kv_status out_of_memory(kv_error *err, size_t count, size_t size)
     return KV_FAIL(err, KV_ENOMEM, "out of memory: %zu elements of %zu bytes", count, size);
 }
 
-/* Huge pages are advice, and only for the whole ones inside the block: no memory is taken beyond.
- */
+/* Huge pages are advice, and only for whole ones. A block whose last one is not whole is extended
+ * to it where that takes at most a quarter more: small pages would be asked for one by one. */
 static void *aligned_block(size_t bytes)
 {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (bytes >= HUGE_PAGE) {
         void *memory = NULL;
+        size_t const whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        if (whole - bytes <= bytes / 4) bytes = whole;
         if (posix_memalign(&memory, HUGE_PAGE, bytes) != 0) return NULL;
         (void)madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
         return memory;
