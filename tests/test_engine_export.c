@@ -213,6 +213,7 @@ static void check_export(const char *name, const kv_policy *policy, const char *
 #define QUERIES                                                                                    \
     "warning: fp8 is not simulated exactly: vLLM also quantizes queries to fp8 where the backend " \
     "does (FlashAttention 3, FlashInfer)\n"
+#define HALF " needs a model in float16, as its 16-bit layers were simulated\n"
 #define PAGES                                                                                      \
     "warning: all layers share one page size; padding of skipped layers' pages is not in kvant's " \
     "bytes\n"
@@ -230,6 +231,7 @@ static void test_exports(const char *table)
                  "vllm                 14200 bytes, additive error 0.433\n"
                  "free optimum         10000 bytes, additive error 0.559\n"
                  "regret               +4200 bytes (+42.0 %), error -0.126\n"
+                 "warning: auto" HALF
                  "warning: int8_per_token_head is not simulated exactly: vLLM rounds halves away "
                  "from zero, kvant to even, and keeps scales above 1e-6\n"
                  "warning: int8_per_token_head needs the TRITON_ATTN backend\n" PAGES);
@@ -536,6 +538,28 @@ static void test_ends_in_turn(void)
     CHECK(fit.is_feasible && !fit.is_exact, "feasible %d, exact %d", fit.is_feasible, fit.is_exact);
     CHECK(fit.bytes <= least, "%" PRId64 " bytes, uniform %" PRId64, fit.bytes, least);
     CHECK(fit.error <= limit, "error %g", fit.error);
+
+    kv_record *const record = record_of(p);
+    kv_policy const policy = {.title = text("test"),
+                              .budget_text = text("max_error 1500"),
+                              .budget = limit,
+                              .verified_error = (double)NAN,
+                              .additive_error = (double)NAN};
+    kv_text out = {0};
+    char *notes = NULL;
+    size_t size = 0;
+    bool is_feasible;
+    FILE *const stream = open_memstream(&notes, &size);
+    CHECK(kv_store_write("turn.h5", record, &err) == KV_OK, "%s", err.message);
+    CHECK(kv_engine_export(&out, stream, &is_feasible, engine("ik_llama.cpp"), &policy,
+                           &(kv_engine_export_options){.table = "turn.h5"}, &err) == KV_OK,
+          "%s", err.message);
+    fclose(stream);
+    CHECK(strstr(notes, "warning: keys and values were improved in turn; a better policy may "
+                        "exist\n"),
+          "%s", notes);
+    remove("turn.h5");
+    kv_record_free(record), kv_text_free(&out), free(notes);
     kv_engine_fit_free_contents(&fit), kv_problem_free(p);
 }
 
@@ -552,6 +576,7 @@ static void test_gaps(void)
                  "--kv-cache-dtype fp8_per_token_head --kv-cache-dtype-skip-layers 3 4 7\n"
                  "vllm: the policy's own assignment; without a table (--table, or the policy's "
                  "result file) there is nothing to compare\n"
+                 "warning: auto" HALF
                  "warning: fp8_per_token_head is not simulated exactly: vLLM keeps scales above "
                  "1e-6\n"
                  "warning: fp8_per_token_head needs the TRITON_ATTN backend\n" PAGES

@@ -50,22 +50,22 @@ const char *kv_engine_shape_about(kv_engine_shape shape)
 static void list_schemes(FILE *out, const char *tensor, const char *const *schemes)
 {
     fprintf(out, "%s", tensor);
-    for (size_t i = 0; schemes[i]; i++) fprintf(out, "%s %s", i ? "," : "", schemes[i]);
+    for (size_t i = 0; schemes[i]; i++) fprintf(out, "%s%s", i ? ", " : "", schemes[i]);
 }
 
 static void list_type(FILE *out, const kv_engine_type *type)
 {
-    fprintf(out, "  %-18s ", type->words);
+    fprintf(out, "  %-20s ", type->words);
     if (type->refusal) {
         fprintf(out, "refused: %s\n", type->refusal);
         return;
     }
     bool const is_split = type->value[0] != NULL;
-    list_schemes(out, is_split ? "keys" : "", type->key);
-    if (is_split) list_schemes(out, "; values", type->value);
+    list_schemes(out, is_split ? "keys " : "", type->key);
+    if (is_split) list_schemes(out, "; values ", type->value);
     fprintf(out, "\n");
-    if (type->note) fprintf(out, "%21snot the same arithmetic: %s\n", "", type->note);
-    if (type->needs) fprintf(out, "%21sneeds %s\n", "", type->needs);
+    if (type->note) fprintf(out, "%23snot the same arithmetic: %s\n", "", type->note);
+    if (type->needs) fprintf(out, "%23sneeds %s\n", "", type->needs);
 }
 
 void kv_engine_list(FILE *out)

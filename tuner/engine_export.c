@@ -60,9 +60,17 @@ static bool starts(const char *text, const char *with)
     return text && strncmp(text, with, strlen(with)) == 0;
 }
 
+/* The number of "max_error 0.01"; of "match SCHEME" the error found for it. */
+static double declared_number(const kv_policy *policy)
+{
+    const char *const space = policy->budget_text ? strchr(policy->budget_text, ' ') : NULL;
+    double number;
+    return space && kv_parse_real(space + 1, &number) ? number : policy->budget;
+}
+
 static double declared_power(const kv_policy *policy)
 {
-    double const asked = to_power(policy, policy->budget);
+    double const asked = to_power(policy, declared_number(policy));
     double const kappa = to_power(policy, policy->verified_error / policy->additive_error);
     return kappa > 0 && isfinite(kappa) ? asked / kappa : asked;
 }
@@ -72,7 +80,8 @@ static double declared_bytes(const kv_policy *policy)
 {
     bool const is_per_token = starts(policy->budget_text, "max_bytes_per_token");
     if (!starts(policy->budget_text, "max_bytes")) return NAN;
-    return floor(policy->budget * (is_per_token && policy->context ? (double)policy->context : 1));
+    return floor(declared_number(policy) *
+                 (is_per_token && policy->context ? (double)policy->context : 1));
 }
 
 static kv_status find_budget(kv_engine_budget *out, const kv_policy *policy,
@@ -84,7 +93,8 @@ static kv_status find_budget(kv_engine_budget *out, const kv_policy *policy,
     const char *const asked = policy->budget_text;
     *out = (kv_engine_budget){0};
     KV_TRY(own_cost(&bytes, &power, policy, problem, err));
-    double const most = fmax(power, starts(asked, "max_error") ? declared_power(policy) : NAN);
+    bool const is_declared = starts(asked, "max_error") || starts(asked, "match");
+    double const most = fmax(power, is_declared ? declared_power(policy) : NAN);
     bool const on_bytes = starts(asked, "max_bytes") || starts(asked, "max_bits");
     double const declared = declared_bytes(policy);
     if (!on_bytes && most >= 0) return out->max_error = most, KV_OK;

@@ -4,6 +4,10 @@
 
 #include "tuner/engine.h"
 
+/* What a type needs that is the model's own, whatever that is. */
+#define KV_NEEDS_F16  "a model in float16, as its 16-bit layers were simulated"
+#define KV_NEEDS_BF16 "a model in bfloat16, as its 16-bit layers were simulated"
+
 /* The rows of the table. */
 extern const kv_engine kv_engine_exllamav3, kv_engine_ik_llama_cpp, kv_engine_kvtuner,
     kv_engine_llama_cpp, kv_engine_lmdeploy, kv_engine_sglang, kv_engine_tensorrt_llm,

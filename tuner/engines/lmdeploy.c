@@ -14,8 +14,8 @@ enum { F16 = 1, BF16 };
 #define FP8_NOTE "whether values out of range saturate has not been read"
 
 static const kv_engine_type types[] = {
-    {.words = "0", .key = {"f16"}, .mode = F16, .is_native = true},
-    {.words = "0", .key = {"bf16"}, .mode = BF16, .is_native = true},
+    {.words = "0", .key = {"f16"}, .mode = F16, .is_native = true, .needs = KV_NEEDS_F16},
+    {.words = "0", .key = {"bf16"}, .mode = BF16, .is_native = true, .needs = KV_NEEDS_BF16},
     {.words = "4", .key = {"int4/token:zero:scale=f16"}, .mode = F16, .note = INTEGER_NOTE},
     {.words = "4", .key = {"int4/token:zero:scale=bf16"}, .mode = BF16, .note = INTEGER_NOTE},
     {.words = "8", .key = {"int8/token:zero:scale=f16"}, .mode = F16, .note = INTEGER_NOTE},

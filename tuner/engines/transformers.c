@@ -17,8 +17,16 @@ enum { F16 = 1, BF16 };
 #define NO_HQQ "HQQ fits its zero points by an iteration that kvant does not have"
 
 static const kv_engine_type types[] = {
-    {.words = "DynamicLayer", .key = {"f16"}, .mode = F16, .is_native = true},
-    {.words = "DynamicLayer", .key = {"bf16"}, .mode = BF16, .is_native = true},
+    {.words = "DynamicLayer",
+     .key = {"f16"},
+     .mode = F16,
+     .is_native = true,
+     .needs = KV_NEEDS_F16},
+    {.words = "DynamicLayer",
+     .key = {"bf16"},
+     .mode = BF16,
+     .is_native = true,
+     .needs = KV_NEEDS_BF16},
     {.words = "quanto 2",
      .key = {"int2/1x64:zero"},
      .open = KV_OPEN_SCALE | KV_OPEN_FLUSH | KV_OPEN_GROUP,
@@ -153,6 +161,18 @@ static kv_status read(int32_t *key, int32_t *value, int64_t n_layers, const kv_p
     return KV_OK;
 }
 
+static kv_status warn(kv_engine_fit *fit, const kv_policy *policy, const char *scales,
+                      kv_error *err)
+{
+    (void)scales;
+    for (int64_t l = 0; l < fit->n_layers; l++)
+        if (kv_engine_window(policy, fit->layers[l].number) < 0)
+            return kv_engine_warn(fit, err,
+                                  "the policy does not say which layers have a sliding window; "
+                                  "all are taken to have none");
+    return KV_OK;
+}
+
 const kv_engine kv_engine_transformers = {
     .name = "transformers",
     .about = "Python: kv_cache() makes a Cache with one layer object per layer",
@@ -164,6 +184,7 @@ const kv_engine kv_engine_transformers = {
     .needs_all_layers = true,
     .unfit = unfit,
     .unfit_pair = unfit_pair,
+    .warn = warn,
     .write = write,
     .read = read,
     .no_scales = "quanto computes its scales itself",

@@ -20,8 +20,8 @@ enum { F16 = 1, BF16 };
 #define TOKEN_NOTE " and keeps scales above 1e-6"
 
 static const kv_engine_type types[] = {
-    {.words = "auto", .key = {"f16"}, .mode = F16, .is_native = true},
-    {.words = "auto", .key = {"bf16"}, .mode = BF16, .is_native = true},
+    {.words = "auto", .key = {"f16"}, .mode = F16, .is_native = true, .needs = KV_NEEDS_F16},
+    {.words = "auto", .key = {"bf16"}, .mode = BF16, .is_native = true, .needs = KV_NEEDS_BF16},
     {.words = "fp8",
      .key = {"e4m3/tensor", "e4m3/tensor:unit"},
      .open = KV_OPEN_STATIC,
