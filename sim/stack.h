@@ -13,16 +13,18 @@
  *     x = x + P4 [g, 0]
  *
  * P1 ... P4 are pseudo-random orthogonal N x N matrices of (seed, layer), signs * mixing * signs,
- * so that no weight is stored; N = m 2^k mixes by a Hadamard matrix of size 2^k in each of m blocks
- * and I - 2/m 11^T across them. `gain` is heads.stack.gain. `pull` is what turns the exact stream's
- * queries towards sinks, recent tokens and needles (heads.sinks.mass, heads.query.classes): found
- * on the exact streams, added to all runs alike. rho and the scale of g are those of the exact
- * streams, too: constants of (seed, layer).
+ * so that no weight is stored; N = m 2^k (even, k as large as it goes) mixes by a Hadamard matrix
+ * of size 2^k in each of m blocks and I - 2/m 11^T across them. `gain` is heads.stack.gain. `pull`
+ * is what turns the exact stream's queries towards sinks, recent tokens and needles
+ * (heads.sinks.mass, heads.query.classes): found on the exact streams, added to all runs alike. rho
+ * and the scale of g (its RMS is over its N/2 numbers) are those of the exact streams, too:
+ * constants of (seed, layer).
  *
  * A run is one assignment: for each layer a key and a value quantizer, or none. Runs share what
  * they have in common: two runs that agree on the first l layers are computed once up to there. All
  * runs of a call see the same prefix and streams, so differences between schemes are paired. A
- * run's numbers depend neither on the other runs of the call nor on threads.
+ * run's numbers depend neither on the other runs of the call nor on threads. Memory: three times
+ * S N floats for each state that differs, so at most 12 S N bytes a run.
  *
  *     kv_stack_create(&stack, &config, index, streams, &err);
  *     kv_stack_run(&measured, stack, seed, &runs, &environment, &err);
@@ -36,7 +38,8 @@
 typedef struct kv_stack kv_stack;
 
 /* The stack of one sweep point: layers, widths and windows from `config` (which must outlive it) at
- * axis indices `index` [n_axes]. KV_EREQUEST where layers differ in query_heads * head_dim. */
+ * axis indices `index` [n_axes]. KV_EREQUEST where layers differ in query_heads * head_dim, or it
+ * is odd. */
 kv_status kv_stack_create(kv_stack **out, const kv_config *config, const int64_t *index,
                           int64_t streams, kv_error *err);
 void kv_stack_free(kv_stack *stack);

@@ -343,6 +343,30 @@ static void threads_and_company_change_nothing(void)
     discard(&m);
 }
 
+/* Pulls kept from run to run, also of other seeds and other runs. */
+static void kept_pulls_change_nothing(void)
+{
+    static const int64_t seeds[] = {4, 6, 4, 6};
+    kv_error err = {0};
+    made m = make(wide, 3);
+    int32_t(*const assignment)[2] = random_runs(2, m.layers);
+    kv_stack_environment environment = environment_of(2);
+    plain_must(kv_stack_pulls_create(&environment.pulls, &err), &err);
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        kv_stack_runs const runs = runs_of((const int32_t(*)[2])assignment, i % 3 ? 2 : 1, NULL);
+        kv_stack_measured kept = {0}, alone = run(&m, seeds[i], &runs, 1);
+        plain_must(kv_stack_run(&kept, m.stack, seeds[i], &runs, &environment, &err), &err);
+        CHECK(is_equal(kept.square, alone.square, m.layers) &&
+                  is_equal(kept.err_square, alone.err_square, runs.n_runs * m.layers),
+              "call %d", (int)i);
+        kv_stack_measured_free_contents(&kept);
+        kv_stack_measured_free_contents(&alone);
+    }
+    kv_stack_pulls_free(environment.pulls);
+    free(assignment);
+    discard(&m);
+}
+
 /* Fewer runs, fewer states: flops count each state once. */
 static void flops_count_states(void)
 {
@@ -543,6 +567,7 @@ int main(void)
     agrees_with_double();
     captures_as_prefix();
     threads_and_company_change_nothing();
+    kept_pulls_change_nothing();
     flops_count_states();
     cancelling();
     refusals();
