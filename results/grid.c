@@ -63,6 +63,11 @@ static void print_cell(FILE *out, const char *text, bool is_markdown)
     }
 }
 
+static bool is_empty(const char *cell)
+{
+    return !cell || !*cell;
+}
+
 void kv_grid_print(FILE *out, kv_grid *g, bool is_markdown)
 {
     for (int64_t i = 0; i < g->n_rows * g->n_columns; i++) {
@@ -71,15 +76,17 @@ void kv_grid_print(FILE *out, kv_grid *g, bool is_markdown)
         if (own > *width) *width = own;
     }
     for (int64_t row = 0; row < g->n_rows; row++) {
-        for (int64_t i = 0; i < g->n_columns; i++) {
+        int64_t last = g->n_columns - 1; /* no blanks behind what is there */
+        while (!is_markdown && last > 0 && is_empty(g->cells[row * g->n_columns + last])) last--;
+        for (int64_t i = 0; i <= last; i++) {
             const kv_grid_column *const c = &g->columns[i];
             const char *const cell = g->cells[row * g->n_columns + i];
             const char *const text = cell ? cell : "";
-            int const space = c->width - width_of(text), is_last = i == g->n_columns - 1;
+            int const space = c->width - width_of(text);
             fputs(is_markdown ? "| " : i ? "  " : "", out);
             if (c->is_number) pad(out, space);
             print_cell(out, text, is_markdown);
-            if (!c->is_number && (is_markdown || !is_last)) pad(out, space);
+            if (!c->is_number && (is_markdown || i < last)) pad(out, space);
             if (is_markdown) fputc(' ', out);
         }
         fputs(is_markdown ? "|\n" : "\n", out);

@@ -416,6 +416,18 @@ static void integers(void)
     CHECK(n.unit == 1 && n.options[0][0].error == 0, "all zero");
     kv_problem_integers_free(&n);
     kv_problem_free(p);
+    p = load_text(PAIRS "0,a,b,0.1,0\n0,a,c,0.3,0\n1,a,b,0.2,1\n1,a,c,7e-13,1\n", &err);
+    MUST(kv_problem_integers_create(&n, p, &err));
+    CHECK(n.unit == 1e-15 && n.options[0][0].error + n.options[1][0].error == n.options[0][1].error,
+          "decimals: %g", n.unit);
+    CHECK(n.options[1][1].error == 700, "%" PRId64, n.options[1][1].error);
+    kv_problem_integers_free(&n);
+    kv_problem_free(p);
+    p = load_text(small, &err);
+    MUST(kv_problem_integers_create(&n, p, &err));
+    CHECK(n.options[0][3].error == 4 * (n.options[0][2].error), "0.1 + 0.3 is 4 times 0.1");
+    kv_problem_integers_free(&n);
+    kv_problem_free(p);
     p = load_text(PAIRS "0,a,b,0,1\n1,a,b,0,1\n", &err);
     p->layers[0].choices[0].bytes = p->layers[1].choices[0].bytes = INT64_C(1) << 60;
     CHECK(kv_problem_integers_create(&n, p, &err) == KV_EREQUEST, "bytes");

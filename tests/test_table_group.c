@@ -52,12 +52,11 @@ static void formats(void)
 {
     kv_record *r = frontier();
     kv_table_request request = {.n_metrics = 1, .metrics = frontier_name};
-    check_table(
-        r, &request,
-        "point      bytes [byte]    error  layer_0              layer_7              name\n"
-        "    0              4096   0.3333  f16 | f16            int8/channel, | q\"4  a\n"
-        "    1  9007199254740992  1.0e-09  int8/channel, | q\"4  int8/channel, | q\"4  \n"
-        "    2                10   0.0000  -                    -                    c\n");
+    check_table(r, &request,
+                "point      bytes [byte]    error  layer_0              layer_7              name\n"
+                "    0              4096   0.3333  f16 | f16            int8/channel, | q\"4  a\n"
+                "    1  9007199254740992  1.0e-09  int8/channel, | q\"4  int8/channel, | q\"4\n"
+                "    2                10   0.0000  -                    -                    c\n");
     request.format = KV_TABLE_CSV;
     check_table(r, &request,
                 "point,bytes,error,layer_0,layer_7,name\n"

@@ -20,13 +20,6 @@ static int64_t dominator(const kv_problem_layer *layer, int64_t choice)
     return -1;
 }
 
-/* What a choice costs beside the policy's, at the price of a byte: error it adds, less what the
- * bytes it saves are worth elsewhere. */
-static double cost(const kv_choice *c, const kv_choice *chosen, double price)
-{
-    return (c->error - chosen->error) + price * (double)(c->bytes - chosen->bytes);
-}
-
 static void print_name(FILE *out, const kv_problem *p, const kv_choice *c)
 {
     fprintf(out, "%s | %s", p->keys.schemes[c->key], p->values.schemes[c->value]);
@@ -46,20 +39,63 @@ static void print_side(FILE *out, const kv_problem *p, const kv_problem_layer *l
             c->error - chosen->error, price);
 }
 
-/* The choice that is nearest to being taken in the policy's place; -1 where it is the only one. */
-static int64_t runner_up(const kv_problem_layer *layer, int64_t chosen, double price)
+/* The best policy that does not make this choice in this layer, with no more error than the policy
+ * (no more bytes, where the budget is on bytes): *out has one point or none. */
+static kv_status solve_without(kv_frontier **out, int32_t *taken, const kv_outcome *o,
+                               int64_t layer, kv_error *err)
 {
-    int64_t best = -1;
-    for (int64_t i = 0; i < layer->n_choices; i++) {
-        if (i == chosen || dominator(layer, i) >= 0) continue;
-        double const own = cost(&layer->choices[i], &layer->choices[chosen], price);
-        if (best < 0 || own < cost(&layer->choices[best], &layer->choices[chosen], price)) best = i;
+    kv_status status = KV_OK;
+    kv_problem_integers n = {0};
+    int64_t const chosen = o->policy.assignment[layer];
+    KV_TRY(kv_problem_integers_create(&n, o->problem, err));
+    int64_t size = 0, error = 0;
+    for (int64_t i = 0; i < o->problem->n_layers; i++) {
+        size += n.options[i][o->policy.assignment[i]].size;
+        error += n.options[i][o->policy.assignment[i]].error;
     }
-    return best;
+    n.n_options[layer]--;
+    for (int64_t i = chosen; i < n.n_options[layer]; i++)
+        n.options[layer][i] = n.options[layer][i + 1];
+    if (n.n_options[layer] == 0) goto done;
+    KV_TRY(kv_budget_is_on_error(o->budget.kind)
+               ? kv_knapsack_within_error(out, &n.knapsack, error, err)
+               : kv_knapsack_within_size(out, &n.knapsack, size, err));
+    if ((*out)->count) *taken = (*out)->option[layer];
+    *taken += *taken >= chosen;
+done:
+    kv_problem_integers_free(&n);
+    return status;
+}
+
+static kv_status print_runner_up(FILE *out, const kv_outcome *o, int64_t layer, kv_error *err)
+{
+    kv_frontier *without = NULL;
+    int32_t taken = 0;
+    const kv_problem *const p = o->problem;
+    bool const is_on_error = kv_budget_is_on_error(o->budget.kind);
+    kv_status const status = solve_without(&without, &taken, o, layer, err);
+    if (status != KV_OK) return status;
+    fputs("  runner-up    ", out);
+    if (p->layers[layer].n_choices == 1) {
+        fputs("none: it is the only choice\n", out);
+    } else if (!without->count) {
+        fprintf(out, "none: no policy without this choice has so %s\n",
+                is_on_error ? "small an error" : "few bytes");
+    } else {
+        print_name(out, p, &p->layers[layer].choices[taken]);
+        if (is_on_error)
+            fprintf(out, ": the best policy of no more error then stores %+" PRId64 " bytes\n",
+                    without->size[0] - o->policy.bytes);
+        else
+            fprintf(out, ": the best policy of no more bytes then has %+.3g error\n",
+                    o->unit * (double)without->error[0] - o->policy.additive);
+    }
+    kv_frontier_free(without);
+    return KV_OK;
 }
 
 static kv_status set_row(kv_grid *g, int64_t line, const kv_problem *p, const kv_choice *c,
-                         const kv_choice *chosen, double price, kv_error *err)
+                         bool is_chosen, kv_error *err)
 {
     kv_status status = KV_OK;
     char text[KV_CELL_SIZE];
@@ -69,17 +105,16 @@ static kv_status set_row(kv_grid *g, int64_t line, const kv_problem *p, const kv
     KV_TRY(kv_grid_set(g, line, 2, text, err));
     snprintf(text, sizeof text, "%.3g", c->error);
     KV_TRY(kv_grid_set(g, line, 3, text, err));
-    snprintf(text, sizeof text, "%.2g", cost(c, chosen, price));
-    KV_TRY(kv_grid_set(g, line, 4, c == chosen ? "chosen" : text, err));
+    if (is_chosen) KV_TRY(kv_grid_set(g, line, 4, "<- chosen", err));
 done:
     return status;
 }
 
 /* The choices that nothing dominates, as a table. */
 static kv_status print_choices(FILE *out, const kv_problem *p, const kv_problem_layer *layer,
-                               int64_t chosen, double price, kv_error *err)
+                               int64_t chosen, kv_error *err)
 {
-    static const char *const heads[] = {"key", "value", "bytes", "error", "cost"};
+    static const char *const heads[] = {"key", "value", "bytes", "error", ""};
     enum { N = sizeof heads / sizeof heads[0] };
     kv_status status = KV_OK;
     kv_grid g = {0};
@@ -87,10 +122,10 @@ static kv_status print_choices(FILE *out, const kv_problem *p, const kv_problem_
     for (int64_t i = 0; i < layer->n_choices; i++) n += i == chosen || dominator(layer, i) < 0;
     KV_TRY(kv_grid_create(&g, 1 + n, N, err));
     for (int i = 0; i < N; i++) KV_TRY(kv_grid_set(&g, 0, i, heads[i], err));
-    for (int i = 2; i < N; i++) g.columns[i].is_number = true;
+    for (int i = 2; i < 4; i++) g.columns[i].is_number = true;
     for (int64_t i = 0; i < layer->n_choices; i++)
         if (i == chosen || dominator(layer, i) < 0)
-            KV_TRY(set_row(&g, line++, p, &layer->choices[i], &layer->choices[chosen], price, err));
+            KV_TRY(set_row(&g, line++, p, &layer->choices[i], i == chosen, err));
     kv_grid_print(out, &g, false);
 done:
     kv_grid_free_contents(&g);
@@ -139,17 +174,10 @@ kv_status kv_outcome_explain(FILE *out, const kv_outcome *o, int64_t number, kv_
     fprintf(out, "  a byte of the whole policy is worth %.3g of error\n", price);
     print_side(out, p, layer, c, m.up_choice, m.up, true);
     print_side(out, p, layer, c, m.down_choice, m.down, false);
-    int64_t const second = runner_up(layer, chosen, price);
-    fputs("  runner-up    ", out);
-    if (second >= 0) {
-        print_name(out, p, &layer->choices[second]);
-        fprintf(out, ": would cost %.3g of error, with bytes at that price\n",
-                cost(&layer->choices[second], c, price));
-    } else {
-        fputs("none: the layer has no other choice that is not dominated\n", out);
-    }
-    fputs("\n", out);
-    kv_status const status = print_choices(out, p, layer, chosen, price, err);
+    kv_status status = print_runner_up(out, o, at, err);
+    if (status != KV_OK) return status;
+    fputs("\nchoices that none dominates\n", out);
+    status = print_choices(out, p, layer, chosen, err);
     print_dominated(out, p, layer);
     if (status == KV_OK && ferror(out))
         return KV_FAIL(err, KV_EIO, "writing the explanation failed");

@@ -216,6 +216,51 @@ static int find_exponent(const kv_problem *p)
     return exponent;
 }
 
+/* e = m / 10^digits for a whole number m, to the last bit. */
+static bool is_decimal(double e, double power)
+{
+    return isnan(e) || rint(e * power) / power == e;
+}
+
+static bool are_decimals(const kv_problem *p, double power)
+{
+    const kv_problem_side *const sides[] = {&p->keys, &p->values};
+    bool is_good = true;
+    for (int k = 0; k < 2 && p->is_separable; k++)
+        for (int64_t i = 0; is_good && i < p->n_layers * sides[k]->n; i++)
+            is_good = is_decimal(sides[k]->error[i], power);
+    for (int64_t i = 0; !p->is_separable && i < p->n_layers; i++)
+        for (int64_t c = 0; is_good && c < p->layers[i].n_choices; c++)
+            is_good = is_decimal(p->layers[i].choices[c].error, power);
+    return is_good;
+}
+
+/* The largest power of ten that keeps the sum of the layers' largest errors below 2^50, where all
+ * errors are whole multiples of its inverse; 0 where there is none. 2^50, so that a number divided
+ * by the unit is off by less than half. 10^22 is the last that a double holds. */
+static double find_decimal(const kv_problem *p)
+{
+    double sum = 0, power = 1;
+    for (int64_t i = 0; i < p->n_layers; i++) {
+        double largest = 0;
+        for (int64_t c = 0; c < p->layers[i].n_choices; c++)
+            largest = fmax(largest, p->layers[i].choices[c].error);
+        sum += largest;
+    }
+    if (!(sum < 0x1p50)) return 0;
+    for (int digits = 0; digits < 22 && sum * power * 10 < 0x1p50; digits++) power *= 10;
+    return sum > 0 && are_decimals(p, power) ? power : 0;
+}
+
+static int64_t whole_error(const kv_problem *p, int64_t layer, const kv_choice *c, double decimal,
+                           int exponent)
+{
+    if (decimal == 0) return (int64_t)rint(ldexp(c->error, -exponent));
+    if (!p->is_separable) return (int64_t)rint(c->error * decimal);
+    return (int64_t)rint(p->keys.error[layer * p->keys.n + c->key] * decimal) +
+           (int64_t)rint(p->values.error[layer * p->values.n + c->value] * decimal);
+}
+
 kv_status kv_problem_integers_create(kv_problem_integers *out, const kv_problem *p, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -223,10 +268,11 @@ kv_status kv_problem_integers_create(kv_problem_integers *out, const kv_problem 
     size_t const L = (size_t)p->n_layers;
     if (!sums_fit(p, 0, true))
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "the layers' bytes add up to 2^61 or more"));
-    int const exponent = find_exponent(p);
+    double const decimal = find_decimal(p);
+    int const exponent = decimal > 0 ? 0 : find_exponent(p);
     KV_TRY(kv_allocate((void **)&made.n_options, L, sizeof *made.n_options, err));
     KV_TRY(kv_allocate((void **)&made.options, L, sizeof *made.options, err));
-    made.unit = ldexp(1, exponent);
+    made.unit = decimal > 0 ? 1 / decimal : ldexp(1, exponent);
     made.knapsack.n_groups = p->n_layers;
     for (int64_t i = 0; i < p->n_layers; i++) {
         const kv_problem_layer *const layer = &p->layers[i];
@@ -235,7 +281,7 @@ kv_status kv_problem_integers_create(kv_problem_integers *out, const kv_problem 
         made.n_options[i] = layer->n_choices;
         for (int64_t c = 0; c < layer->n_choices; c++)
             made.options[i][c] = (kv_option){
-                layer->choices[c].bytes, (int64_t)rint(ldexp(layer->choices[c].error, -exponent))};
+                layer->choices[c].bytes, whole_error(p, i, &layer->choices[c], decimal, exponent)};
     }
     made.knapsack.n_options = made.n_options;
     made.knapsack.options = (const kv_option *const *)made.options;

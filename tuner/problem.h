@@ -86,9 +86,11 @@ typedef struct {
 kv_status kv_problem_restrict(kv_problem *problem, const kv_restrictions *restrictions,
                               kv_error *err);
 
-/* Integers for the solver: errors rounded to multiples of `unit`, the smallest power of two for
- * which the layers' largest errors add up to less than 2^61. Options are the choices in their
- * order. KV_EREQUEST where bytes add up to 2^61 or more. Freed with kv_problem_integers_free. */
+/* Integers for the solver: errors as multiples of `unit`, in the order of the choices. Where all
+ * errors are decimals of few digits, as tables hold them, the unit is a power of ten and nothing is
+ * rounded (0.1 + 0.2 ties with 0.3); else the smallest power of two for which the layers' largest
+ * errors add up to less than 2^61, and errors are rounded to it. KV_EREQUEST where bytes add up to
+ * 2^61 or more. Freed with kv_problem_integers_free. */
 typedef struct {
     kv_knapsack knapsack;
     double unit;

@@ -80,7 +80,8 @@ static kv_status print_candidates(FILE *out, const kv_outcome *o, const bool *is
     kv_grid_print(out, &g, false);
     int64_t const hidden = o->n_candidates - n_shown;
     if (hidden > 0)
-        fprintf(out, "and %" PRId64 " more, each larger and worse than another of its kind\n",
+        fprintf(out,
+                "and %" PRId64 " more, each no smaller and no better than another of its family\n",
                 hidden);
 done:
     kv_grid_free_contents(&g);
@@ -125,7 +126,7 @@ static void print_best(FILE *out, const kv_outcome *o, const char *family)
     const kv_candidate *const best = best_of(o, family), *const p = &o->policy;
     bool const is_on_error = kv_budget_is_on_error(o->budget.kind);
     if (!best) {
-        fprintf(out, "Of %s, none is within the budget.\n", family);
+        fprintf(out, "Family %s: none is within the budget.\n", family);
         return;
     }
     double const error = kv_error_beside(o, best, p), own = kv_error_beside(o, p, best);
@@ -137,16 +138,17 @@ static void print_best(FILE *out, const kv_outcome *o, const char *family)
                 is_on_error ? "CHEAPER" : "BETTER", best->name, best->bytes, error, p->bytes, own);
     else if (is_on_error && p->bytes > 0)
         fprintf(out,
-                "Of %s, the cheapest within the budget is %s: %" PRId64 " bytes, %.3f times "
+                "Family %s: the cheapest within the budget is %s: %" PRId64 " bytes, %.3f times "
                 "the policy's.\n",
                 family, best->name, best->bytes, (double)best->bytes / (double)p->bytes);
     else if (!is_on_error && own > 0)
         fprintf(out,
-                "Of %s, the best within the budget is %s: error %.4g, %.3g times the "
+                "Family %s: the best within the budget is %s: error %.4g, %.3g times the "
                 "policy's.\n",
                 family, best->name, error, error / own);
     else
-        fprintf(out, "Of %s, the best within the budget is %s: %" PRId64 " bytes, error %.4g.\n",
+        fprintf(out,
+                "Family %s: the best within the budget is %s: %" PRId64 " bytes, error %.4g.\n",
                 family, best->name, best->bytes, error);
 }
 
@@ -162,7 +164,7 @@ kv_status kv_outcome_compare(FILE *out, const kv_outcome *o, kv_error *err)
         n_shown += is_shown[i];
     }
     KV_TRY(print_candidates(out, o, is_shown, n_shown, err));
-    fputs("\n", out);
+    if (o->is_feasible) fputs("\n", out);
     for (int64_t i = 0; o->is_feasible && i < o->n_candidates; i++) {
         bool is_first = true;
         for (int64_t k = 0; k < i; k++)
