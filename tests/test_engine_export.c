@@ -563,6 +563,45 @@ static void test_ends_in_turn(void)
     kv_engine_fit_free_contents(&fit), kv_problem_free(p);
 }
 
+/* The k-th allocation fails, for every k: an error each time, nothing lost, then the same text. */
+static void test_memory(const char *table)
+{
+    kv_policy_layer layers[4];
+    kv_policy const policy = make_policy(layers, "e4m3/tensor", "e4m3/tensor");
+    static const char csv[] = "layer,key,value,error,bytes\n"
+                              "0,e4m3/tensor,e4m3/tensor,0.25,100\n0,f16,f16,0,200\n"
+                              "1,e4m3/tensor,e4m3/tensor,0.25,100\n1,f16,f16,0,200\n";
+    kv_error err = {0};
+    CHECK(kv_file_replace("table.csv", csv, strlen(csv), &err) == KV_OK, "%s", err.message);
+    for (size_t i = 0; kv_engine_at(i); i++) {
+        const kv_engine *const e = kv_engine_at(i);
+        const char *const scales = e->write_scales ? "memory.scales" : NULL;
+        kv_engine_export_options const options = {i ? "table.csv" : table, scales};
+        kv_status status = KV_ENOMEM;
+        long k = 0;
+        for (; status == KV_ENOMEM && k < 5000; k++) {
+            kv_text out = {0};
+            char *notes = NULL;
+            size_t size = 0;
+            bool is_feasible;
+            FILE *const stream = open_memstream(&notes, &size);
+            err = (kv_error){0};
+            kv_fail_allocation(k);
+            status = kv_engine_export(&out, stream, &is_feasible, e, &policy, &options, &err);
+            kv_fail_allocation(-1);
+            fclose(stream), free(notes);
+            CHECK((status == KV_OK) == (out.data != NULL), "%s: text and status %d", e->name,
+                  status);
+            kv_text_free(&out);
+        }
+        bool const has_type = strcmp(e->name, "kvtuner") && strcmp(e->name, "lmdeploy");
+        CHECK(status == (has_type ? KV_OK : status) && status != KV_ENOMEM && k > 20,
+              "%s: status %d after %ld", e->name, status, k);
+        if (scales) remove(scales);
+    }
+    remove("table.csv");
+}
+
 static void test_gaps(void)
 {
     kv_policy_layer layers[4];
@@ -597,6 +636,7 @@ int main(void)
     test_exports("table.h5");
     test_scales();
     test_gaps();
+    test_memory("table.h5");
     test_names();
     test_readers();
     test_ends();

@@ -167,7 +167,7 @@ static int by_size(const void *x, const void *y)
 static void front_cut(front *f)
 {
     size_t n = 0;
-    qsort(f->points, f->count, sizeof *f->points, by_size);
+    if (f->count) qsort(f->points, f->count, sizeof *f->points, by_size);
     for (size_t i = 0; i < f->count; i++)
         if (!n || f->points[i].error < f->points[n - 1].error) f->points[n++] = f->points[i];
     f->count = n;

@@ -30,6 +30,17 @@ static double to_error(const kv_policy *policy, double power)
     return is_power(policy) ? power : sqrt(power);
 }
 
+/* The choice of these schemes, canonical as policies and problems hold them; -1 for none. */
+static int32_t find_choice(const kv_problem *problem, int64_t layer, const kv_policy_layer *own)
+{
+    const kv_problem_layer *const at = &problem->layers[layer];
+    for (int64_t c = 0; own && c < at->n_choices; c++)
+        if (strcmp(problem->keys.schemes[at->choices[c].key], own->key) == 0 &&
+            strcmp(problem->values.schemes[at->choices[c].value], own->value) == 0)
+            return (int32_t)c;
+    return -1;
+}
+
 /* What the policy's own assignment costs: by the table where that has all of it, else by its own
  * word; -1 and NaN unknown. */
 static kv_status own_cost(int64_t *bytes, double *power, const kv_policy *policy,
@@ -41,8 +52,7 @@ static kv_status own_cost(int64_t *bytes, double *power, const kv_policy *policy
     KV_TRY(kv_allocate((void **)&assignment, (size_t)problem->n_layers, sizeof *assignment, err));
     for (int64_t l = 0; l < problem->n_layers; l++) {
         const kv_policy_layer *const layer = kv_policy_find(policy, problem->layers[l].number);
-        int64_t const found = layer ? kv_problem_find(problem, l, layer->key, layer->value) : -1;
-        assignment[l] = (int32_t)found, is_there &= found >= 0;
+        assignment[l] = find_choice(problem, l, layer), is_there &= assignment[l] >= 0;
     }
     for (int64_t l = 0; l < policy->n_layers; l++) is_known &= policy->layers[l].bytes > 0;
     *bytes = is_there   ? kv_problem_bytes(problem, assignment)
