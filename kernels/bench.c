@@ -334,6 +334,68 @@ done:
     return status;
 }
 
+/* ---- attention of the caller's queries ---- */
+
+enum { ATTEND_EXACT = 512, ATTEND_EACH = 4, ATTEND_HEADS = 4 };
+enum { ATTEND_ROWS = ATTEND_EXACT + ATTEND_EACH * 2 * N_SCHEMES };
+
+typedef struct {
+    kv_layer layer;
+    kv_attention attention;
+    float *out;
+} decoding;
+
+static kv_status run_attend(bench *b, void *what, kv_error *err)
+{
+    const decoding *const d = what;
+    return kv_backend_at(0)->attend(&d->layer, &d->attention, b->threads, d->out, err);
+}
+
+/* A kv head of a decode stack: unquantized rows, and a few that read one quantized key or value. */
+static kv_status bench_attend(bench *b, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_quantizer keys[N_SCHEMES], values[N_SCHEMES];
+    int32_t pair[ATTEND_ROWS][2];
+    decoding d = {0};
+    subject const attend = {.name = "attend, 18 quantizers",
+                            .shape = "4096x128, 4x584 rows",
+                            .bound = FMA,
+                            .threads = b->threads,
+                            .work = 4.0 * ATTEND_HEADS * ATTEND_ROWS * TOKENS * HEAD_DIM,
+                            .run = run_attend,
+                            .what = &d};
+    for (int i = 0; i < N_SCHEMES; i++) {
+        KV_TRY(kv_quantizer_parse(&keys[i], key_texts[i], true, err));
+        KV_TRY(kv_quantizer_parse(&values[i], value_texts[i], false, err));
+    }
+    for (int i = 0; i < ATTEND_ROWS; i++) {
+        int const which = (i - ATTEND_EXACT) / ATTEND_EACH;
+        pair[i][0] = i >= ATTEND_EXACT && which < N_SCHEMES ? which : -1;
+        pair[i][1] = i >= ATTEND_EXACT && which >= N_SCHEMES ? which - N_SCHEMES : -1;
+    }
+    KV_TRY(kv_allocate((void **)&d.out, (size_t)ATTEND_HEADS * ATTEND_ROWS * HEAD_DIM,
+                       sizeof *d.out, err));
+    d.layer = (kv_layer){.kv_heads = 1,
+                         .query_heads = ATTEND_HEADS,
+                         .tokens = TOKENS,
+                         .head_dim = HEAD_DIM,
+                         .softmax_scale = 1 / sqrt((double)HEAD_DIM),
+                         .source = {b, load, load_query, NULL}};
+    d.attention = (kv_attention){.n_keys = N_SCHEMES,
+                                 .n_values = N_SCHEMES,
+                                 .keys = keys,
+                                 .values = values,
+                                 .rows = ATTEND_ROWS,
+                                 .position = TOKENS - 1,
+                                 .query = b->large + 2 * TOKENS * HEAD_DIM,
+                                 .pair = (const int32_t(*)[2])pair};
+    KV_TRY(measure(b, &attend, err));
+done:
+    kv_free(d.out);
+    return status;
+}
+
 /* ---- all ---- */
 
 /* Roughly normal numbers with three outlier channels: sums of uniform ones, by a counter. */
@@ -373,6 +435,7 @@ kv_status kv_bench_run(kv_bench_row *rows, int *n_rows, int threads, kv_error *e
     KV_TRY(measure(&b, &logits, err));
     KV_TRY(measure(&b, &outputs, err));
     KV_TRY(bench_pairs(&b, err));
+    KV_TRY(bench_attend(&b, err));
     *n_rows = b.n_rows;
 done:
     kv_fit_free(b.fit);

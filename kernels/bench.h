@@ -20,8 +20,8 @@ enum { KV_BENCH_MAX_ROWS = 32 };
  * that `peak` (same unit) is. Each run stands between two measurements of its limit; peak is their
  * median and fraction the median of the runs' own ratios. Bandwidth is that of memory read in turns
  * of 1 GiB, and so are the tensors of the bandwidth-bound rows. The rows that measure the limits
- * themselves have fraction 1. `threads` are those of the pair matrix and of the fma peak; the
- * other kernels run on one. Texts are static. */
+ * themselves have fraction 1. `threads` are those of the pair matrix, of attend and of the fma
+ * peak; the other kernels run on one. Texts are static. */
 typedef struct {
     const char *kernel, *shape;
     double seconds, rate;

@@ -24,9 +24,10 @@ static const char *const key_texts[] = {"int8/channel",
                                         "int2/32x1:zero:window=7:sinks=2",
                                         "int3/channel:zero:outliers=2",
                                         "e4m3/tensor:pre-rope",
+                                        "int4/1x16:scale=e4m3",
                                         "f32"};
-static const char *const value_texts[] = {"int8/token", "int4/token:zero", "e4m3/tensor",
-                                          "int2/1x32:zero", "f32"};
+static const char *const value_texts[] = {"int8/token",     "int4/token:zero",      "e4m3/tensor",
+                                          "int2/1x32:zero", "int3/head:scale=e4m3", "f32"};
 enum {
     N_KEYS = sizeof key_texts / sizeof key_texts[0],
     N_VALUES = sizeof value_texts / sizeof value_texts[0],
@@ -270,6 +271,8 @@ static void test_shapes(void)
         {{700, 34, 5, 2, 1, 0, true}, 9, 650, 9},
         {{1030, 128, 1, 4, 1, 0, true}, 90, 1029, 2},
         {{40, 16, 2, 2, 1, 8, true}, 6, 44, 5}, /* the window hangs over the end */
+        {{40, 16, 2, 2, 1, 8, true}, 6, 8, 5},  /* and does not see token 0 */
+        {{60, 16, 3, 1, 1, 0, true}, 60, 59, 60},
     };
     static schemes s;
     make_schemes(&s);
@@ -435,11 +438,11 @@ static void test_errors(void)
     make_request(&r, &s, &(attend_shape){{70, 32, 6, 2, 1, 0, true}, 5, 69, 0});
     kv_attention a = r.attention;
     r.pair[3][1] = N_VALUES;
-    expect(&r, &a, KV_EREQUEST, "row 3 names key -1 of 10, value 5 of 5 (-1 is unquantized)");
+    expect(&r, &a, KV_EREQUEST, "row 3 names key -1 of 11, value 6 of 6 (-1 is unquantized)");
     r.pair[3][1] = -2;
-    expect(&r, &a, KV_EREQUEST, "row 3 names key -1 of 10, value -2 of 5 (-1 is unquantized)");
+    expect(&r, &a, KV_EREQUEST, "row 3 names key -1 of 11, value -2 of 6 (-1 is unquantized)");
     r.pair[3][0] = N_KEYS, r.pair[3][1] = 0;
-    expect(&r, &a, KV_EREQUEST, "row 3 names key 10 of 10, value 0 of 5 (-1 is unquantized)");
+    expect(&r, &a, KV_EREQUEST, "row 3 names key 11 of 11, value 0 of 6 (-1 is unquantized)");
     r.pair[3][0] = 0;
     a.position = -1;
     expect(&r, &a, KV_EREQUEST, "position -1 sees none of 70 tokens (window 0)");
