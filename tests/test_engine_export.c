@@ -424,8 +424,8 @@ static void test_readers(void)
         "--backend pytorch --quant-policy 8\n",
         "0:\n  nbits_key: 4\n",
         "0:\n  nbits_key: 3\n  nbits_value: 4\n",
-        "from tensorrt_llm.llmapi import KvCacheConfig\n\nkv_cache_config = "
-        "KvCacheConfig(dtype=\"int7\")\n",
+        ("from tensorrt_llm.llmapi import KvCacheConfig\n\nkv_cache_config = "
+         "KvCacheConfig(dtype=\"int7\")\n"),
         "    return Cache(layers=[\n        DynamicLayer(),\n    ])\n",
     };
     for (size_t i = 0; kv_engine_at(i); i++)

@@ -134,7 +134,7 @@ static void find_rows(search *s)
 
 static void enumerate(search *s, int64_t layer)
 {
-    if (layer == s->p->n_layers) {
+    if (layer == s->p->n_layers || layer == MAX_LAYERS) {
         judge(s);
         return;
     }
