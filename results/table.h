@@ -10,7 +10,8 @@
  * A metric that is no array but the first part of the names of several (frontier of frontier_bytes,
  * frontier_error, ...) shows them together: one row per element of the first dimension they share,
  * one column per array, named by the rest of its name; an array of one dimension more takes a
- * column per element of that, named DIMENSION_COORDINATE. Numbers that stand for texts are shown as
+ * column per element of that, named DIMENSION_COORDINATE (after the rest of its name and "_" where
+ * several have that dimension). Numbers that stand for texts are shown as
  * these.
  *
  *     kv_table_write(stdout, record, &(kv_table_request){.format = KV_TABLE_CSV}, &err);

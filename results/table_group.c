@@ -69,6 +69,16 @@ static int64_t element(const group *g, int dimension, int64_t i)
     return s->count ? s->items[i] : i;
 }
 
+/* How many arrays of the group have this second dimension. */
+static int n_over(const kv_record *r, const char *name, int rows, int dimension)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_arrays; i++)
+        n += rest_of(&r->arrays[i], name, rows) && r->arrays[i].rank == 2 &&
+             r->arrays[i].dimensions[1] == dimension;
+    return n;
+}
+
 static kv_status add_columns(group *g, const char *name, int rows, kv_error *err)
 {
     const kv_record *const r = g->record;
@@ -81,6 +91,7 @@ static kv_status add_columns(group *g, const char *name, int rows, kv_error *err
     for (int i = 0; i < r->n_arrays; i++) {
         const kv_array *const a = &r->arrays[i];
         const char *const rest = rest_of(a, name, rows);
+        bool const is_shared = rest && a->rank == 2 && n_over(r, name, rows, a->dimensions[1]) > 1;
         int64_t const blocks = !rest ? 0 : a->rank == 2 ? count_of(g, a->dimensions[1]) : 1;
         for (int64_t b = 0; b < blocks; b++) {
             column *const c = &g->columns[g->n_columns++];
@@ -93,8 +104,8 @@ static kv_status add_columns(group *g, const char *name, int rows, kv_error *err
             char buffer[KV_REAL_TEXT];
             const kv_dimension *const d = &r->dimensions[a->dimensions[1]];
             c->at = element(g, a->dimensions[1], b);
-            snprintf(c->name, NAME_SIZE, "%.80s_%.160s", d->name,
-                     kv_coordinate_text(buffer, d, c->at));
+            snprintf(c->name, NAME_SIZE, "%.60s%s%.60s_%.120s", is_shared ? rest : "",
+                     is_shared ? "_" : "", d->name, kv_coordinate_text(buffer, d, c->at));
         }
     }
     return KV_OK;

@@ -76,6 +76,14 @@ static void formats(void)
                 "| point |     bytes [byte] |     error | layer_7             | name |\n"
                 "|---:|---:|---:|:---|:---|\n"
                 "|     1 | 9007199254740992 | 1.000e-09 | int8/channel, \\| q\"4 |      |\n");
+    kv_error err = {0};
+    ARRAY(.name = "frontier_more", .dimensions = {"point", "layer"});
+    request.format = KV_TABLE_CSV, request.n_where = 1;
+    check_table(r, &request,
+                "point,bytes,error,choice_layer_7,name,more_layer_7\n"
+                "0,4096,0.3333333333333333,\"int8/channel, | q\"\"4\",a,\n"
+                "1,9007199254740992,1e-09,\"int8/channel, | q\"\"4\",,\n"
+                "2,10,0,,c,\n");
     kv_record_free(r);
 }
 

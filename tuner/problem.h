@@ -117,7 +117,8 @@ int64_t kv_problem_bytes(const kv_problem *problem, const int32_t *assignment);
 double kv_problem_error(const kv_problem *problem, const int32_t *assignment);
 
 /* Adds the tables to a record: dimensions layer, key_scheme, value_scheme; table_error and
- * table_bytes [layer][key_scheme][value_scheme], NaN where there is no such choice. Further columns
+ * table_bytes [layer][key_scheme][value_scheme], NaN where there is no such choice; of separable
+ * ones also table_key_error [layer][key_scheme] and so on. Further columns
  * of the file become row_NAME over `row`, beside row_layer, row_key and row_value. KV_EREQUEST
  * where a sparse table would become too large so. */
 kv_status kv_problem_record(kv_record *record, const kv_problem *problem, kv_error *err);

@@ -68,6 +68,38 @@ done:
     return status;
 }
 
+/* Each tensor's own numbers, where the table tells them apart. */
+static kv_status add_sides(kv_record *record, const kv_problem *p, kv_error *err)
+{
+    static const struct {
+        bool is_key, is_bytes;
+        kv_array_spec spec;
+    } rows[] = {
+        {true,
+         false,
+         {.name = "table_key_error", .units = "1", .dimensions = {"layer", "key_scheme"}}},
+        {true,
+         true,
+         {.name = "table_key_bytes", .units = "byte", .dimensions = {"layer", "key_scheme"}}},
+        {false,
+         false,
+         {.name = "table_value_error", .units = "1", .dimensions = {"layer", "value_scheme"}}},
+        {false,
+         true,
+         {.name = "table_value_bytes", .units = "byte", .dimensions = {"layer", "value_scheme"}}}};
+    kv_status status = KV_OK;
+    for (size_t k = 0; p->is_separable && k < sizeof rows / sizeof rows[0]; k++) {
+        const kv_problem_side *const side = rows[k].is_key ? &p->keys : &p->values;
+        KV_TRY(kv_record_add_array(record, &rows[k].spec, err));
+        double *const numbers = record->arrays[record->n_arrays - 1].numbers;
+        for (int64_t i = 0; i < p->n_layers * side->n; i++)
+            if (!isnan(side->error[i]))
+                numbers[i] = rows[k].is_bytes ? (double)side->bytes[i] : side->error[i];
+    }
+done:
+    return status;
+}
+
 /* A name the record does not have yet, without what names must not hold. The caller frees. */
 static kv_status free_name(char **out, const kv_record *record, const char *column, kv_error *err)
 {
@@ -143,6 +175,7 @@ kv_status kv_problem_record(kv_record *record, const kv_problem *problem, kv_err
     kv_status status = KV_OK;
     KV_TRY(add_dimensions(record, problem, err));
     KV_TRY(add_tables(record, problem, err));
+    KV_TRY(add_sides(record, problem, err));
     KV_TRY(add_rows(record, problem, err));
 done:
     return status;

@@ -111,11 +111,55 @@ static bool split_layer(kv_problem *p, int64_t l, const double *errors, const do
     return true;
 }
 
-static kv_status split(kv_problem *p, const double *errors, const double *bytes, kv_error *err)
+/* One tensor's numbers as they were stored; false where they are not there or no such numbers. */
+static bool copy_stored(kv_problem_side *side, int64_t n_layers, const kv_record *record,
+                        const char *error_name, const char *bytes_name, const char *axis)
+{
+    const kv_array *const arrays[] = {kv_record_array(record, error_name),
+                                      kv_record_array(record, bytes_name)};
+    for (int k = 0; k < 2; k++) {
+        const kv_array *const a = arrays[k];
+        if (!a || !a->numbers || a->rank != 2 ||
+            strcmp(record->dimensions[a->dimensions[0]].name, "layer") != 0 ||
+            strcmp(record->dimensions[a->dimensions[1]].name, axis) != 0)
+            return false;
+    }
+    for (int64_t i = 0; i < n_layers * side->n; i++) {
+        double const error = arrays[0]->numbers[i], bytes = arrays[1]->numbers[i];
+        if (isnan(error) && isnan(bytes)) continue;
+        if (!(error >= 0) || isinf(error) || !is_whole(bytes)) return false;
+        side->error[i] = error, side->bytes[i] = (int64_t)bytes;
+    }
+    return true;
+}
+
+/* True where both tensors' numbers are stored and every choice is their sum. */
+static bool take_stored(kv_problem *p, const kv_record *record)
+{
+    if (!copy_stored(&p->keys, p->n_layers, record, "table_key_error", "table_key_bytes",
+                     "key_scheme") ||
+        !copy_stored(&p->values, p->n_layers, record, "table_value_error", "table_value_bytes",
+                     "value_scheme"))
+        return false;
+    for (int64_t l = 0; l < p->n_layers; l++)
+        for (int64_t c = 0; c < p->layers[l].n_choices; c++) {
+            const kv_choice *const x = &p->layers[l].choices[c];
+            int64_t const k = l * p->keys.n + x->key, v = l * p->values.n + x->value;
+            if (p->keys.error[k] + p->values.error[v] != x->error ||
+                p->keys.bytes[k] + p->values.bytes[v] != x->bytes)
+                return false;
+        }
+    return true;
+}
+
+static kv_status split(kv_problem *p, const kv_record *record, const double *errors,
+                       const double *bytes, kv_error *err)
 {
     kv_status status = KV_OK;
     int64_t const cells = p->keys.n * p->values.n;
     KV_TRY(kv_problem_make_sides(p, err));
+    p->is_separable = take_stored(p, record);
+    if (p->is_separable) goto done;
     p->is_separable = true;
     for (int64_t l = 0; l < p->n_layers && p->is_separable; l++)
         p->is_separable = split_layer(p, l, errors + l * cells, bytes + l * cells);
@@ -157,7 +201,7 @@ kv_status kv_problem_of_record(kv_problem **out, const kv_record *record, const 
         int64_t const at = l * p->keys.n * p->values.n;
         KV_TRY(copy_layer(p, l, errors->numbers + at, bytes->numbers + at, name, err));
     }
-    KV_TRY(split(p, errors->numbers, bytes->numbers, err));
+    KV_TRY(split(p, record, errors->numbers, bytes->numbers, err));
     *out = p, p = NULL;
 done:
     kv_problem_free(p);
