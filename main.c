@@ -26,6 +26,7 @@
 #include "sim/config.h"
 #include "sim/metrics.h"
 #include "sim/sweep.h"
+#include "tuner/capacity.h"
 #include "tuner/engine.h"
 #include "tuner/problem_result.h"
 #include "tuner/solution.h"
@@ -37,6 +38,7 @@ typedef struct {
     const char *output, *backend, *rows, *cols, *format, *x;
     const char *table, *max_error, *max_bytes, *policy, *explain, *resolution, *effort;
     const char *time_limit, *engine, *scales;
+    const char *model, *scheme, *context, *memory, *weights, *pages;
     const char *sets[MAX_REPEATED], *metrics[MAX_REPEATED], *where[MAX_REPEATED];
     int n_sets, n_metrics, n_where;
     int threads;
@@ -79,13 +81,20 @@ static const option_row option_table[] = {
      "errors and bytes measured elsewhere (CSV or HDF5), instead of measuring"},
     {'E', "max-error", "ERROR", "no more error than this; at the least bytes"},
     {'B', "max-bytes", "BYTES", "no more bytes than this; at the least error"},
-    {'p', "policy", "FILE", "write the policy as YAML"},
+    {'p', "policy", "FILE", "the policy as YAML: tune writes it, capacity reads it"},
     {'X', "explain", "LAYER", "say why this layer has the schemes it has"},
     {'Z', "resolution", "BYTES", "keep the best within each such step, not every point"},
     {'e', "effort", "NAME", "estimate, measure (default), patient or exhaustive"},
     {'L', "time-limit", "S", "stop after so many seconds with the best so far"},
     {'g', "engine", "NAME", "a serving engine; kvant list engines"},
     {'S', "scales", "FILE", "write static scales as the engine reads them"},
+    {'M', "model", "NAME", "kvant list models, or the path of a model file; default: the policy's"},
+    {'H', "scheme", "SCHEME", "a preset, \"KEY | VALUE\" or one shorthand for both"},
+    {'N', "context", "TOKENS", "length of a sequence"},
+    {'G', "memory", "GIB", "memory of the device in GiB, 2^30 bytes"},
+    {'W', "weights", "GIB", "what of it is not there for caches"},
+    {'K', "pages", "KIND",
+     "vllm[=BLOCK[,STEP]]: pages of BLOCK (16) tokens, STEP (2048) in flight"},
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
 
@@ -309,12 +318,54 @@ done:
     return status;
 }
 
+/* Says on stderr which schemes of a policy cannot be simulated. */
+static void note_foreign(const kv_policy *policy)
+{
+    const char *first = NULL;
+    int64_t count = 0;
+    for (int64_t i = 0; i < policy->n_layers; i++)
+        for (int is_key = 1; is_key >= 0; is_key--) {
+            const char *const text = is_key ? policy->layers[i].key : policy->layers[i].value;
+            kv_quantizer q;
+            kv_error why = {0};
+            if (kv_quantizer_parse(&q, text, is_key, &why) == KV_OK) continue;
+            if (!first) first = text;
+            count++;
+        }
+    fflush(stdout);
+    if (count)
+        fprintf(stderr,
+                "%lld of %lld schemes are not kvant's, as \"%s\": they cannot be simulated\n",
+                (long long)count, (long long)(2 * policy->n_layers), first);
+}
+
+static kv_status check_policy(const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_policy policy = {0};
+    char *text = NULL;
+    if (o->n_sets)
+        return KV_FAIL(err, KV_EREQUEST, "--set goes with a configuration; %s is a policy",
+                       o->arguments[0]);
+    KV_TRY(kv_policy_read(&policy, o->arguments[0], err));
+    KV_TRY(kv_policy_text(&text, &policy, err));
+    printf("%s", text);
+    note_foreign(&policy);
+done:
+    kv_free(text);
+    kv_policy_free_contents(&policy);
+    return status;
+}
+
 static kv_status run_check(const options *o, kv_error *err)
 {
     kv_status status = KV_OK;
     kv_config config = {0};
     kv_sweep *sweep = NULL;
     char *text = NULL;
+    bool is_policy = false;
+    KV_TRY(kv_policy_probe(&is_policy, o->arguments[0], err));
+    if (is_policy) return check_policy(o, err);
     KV_TRY(load_config(&config, o, err));
     KV_TRY(kv_sweep_create(&sweep, &config, err));
     KV_TRY(kv_config_text(&text, &config, err));
@@ -323,6 +374,42 @@ done:
     kv_free(text);
     kv_sweep_free(sweep);
     kv_config_free_contents(&config);
+    return status;
+}
+
+/* ---- capacity ---- */
+
+static kv_status read_gib(double *out, const char *option, const char *text, kv_error *err)
+{
+    if (!text) return KV_OK;
+    if (kv_parse_real(text, out) && *out > 0 && *out <= 1e6) return KV_OK;
+    return KV_FAIL(err, KV_EREQUEST, "%s: expected GiB (2^30 bytes) above 0 to 1e6, found \"%s\"",
+                   option, text);
+}
+
+static kv_status run_capacity(const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_capacity capacity = {0};
+    kv_capacity_request r = {.model = o->model,
+                             .policy = o->policy,
+                             .scheme = o->scheme,
+                             .data_dirs = data_dirs,
+                             .n_data_dirs = N_DATA_DIRS};
+    bool const is_json = o->format && strcmp(o->format, "json") == 0;
+    if (o->format && !is_json && strcmp(o->format, "table") != 0)
+        return KV_FAIL(err, KV_EREQUEST, "unknown format \"%s\"; capacity prints table or json",
+                       o->format);
+    if (o->context && !kv_parse_int(o->context, &r.context))
+        return KV_FAIL(err, KV_EREQUEST, "--context: expected a number of tokens, found \"%s\"",
+                       o->context);
+    KV_TRY(read_gib(&r.memory_gib, "--memory", o->memory, err));
+    KV_TRY(read_gib(&r.weights_gib, "--weights", o->weights, err));
+    if (o->pages) KV_TRY(kv_capacity_parse_pages(&r, o->pages, err));
+    KV_TRY(kv_capacity_find(&capacity, &r, err));
+    KV_TRY(kv_capacity_print(stdout, &capacity, is_json, err));
+done:
+    kv_capacity_free_contents(&capacity);
     return status;
 }
 
@@ -526,9 +613,11 @@ static kv_status tune_table(const options *o, kv_error *err)
     kv_text config = {0};
     char *path = NULL;
     int64_t explain;
+    const char *const slash = strrchr(o->table, '/');
+    const char *const name = slash ? slash + 1 : o->table;
     kv_solution_request request = {
         .is_power = true,
-        .title = o->table,
+        .title = name,
         .why_not =
             "the table was measured elsewhere, so verifying and repairing (steps 3 and 4) have "
             "nothing to run"};
@@ -539,7 +628,7 @@ static kv_status tune_table(const options *o, kv_error *err)
         KV_TRY(default_output(&path, o->table, err));
     KV_TRY(check_outputs(o, path, o->table, err));
     KV_TRY(table_config(&config, o, err));
-    kv_provenance provenance = {.title = o->table,
+    kv_provenance provenance = {.title = name,
                                 .config_text = config.data,
                                 .argc = o->argc,
                                 .argv = o->argv,
@@ -816,9 +905,18 @@ static const command commands[] = {
      "    kvant show OUT.h5 --metric frontier --format csv\n"
      "    kvant plot OUT.h5 --metric frontier -o frontier.svg\n",
      "oTEBpXZfqeLrsbt", 0, 1, run_tune},
-    {"check", "CONFIG.yaml", "validate a configuration and print the effective one",
-     "Prints the configuration with every default filled in; it can be run as it is.\n", "s", 1, 1,
-     run_check},
+    {"check", "FILE.yaml", "validate a configuration or policy and print the effective one",
+     "A configuration is printed with every default filled in and policies written out, and can "
+     "be\n"
+     "run as it is; a policy in its canonical form.\n",
+     "s", 1, 1, run_check},
+    {"capacity", "", "what a model's cache takes, and how much of it fits",
+     "Stored bytes with all scales and windows under a policy or a scheme, and at f16, averaged\n"
+     "over a sequence of --context tokens; with --memory also how many such sequences fit and how\n"
+     "long a single one may be.\n\n"
+     "    kvant capacity --model llama-3.1-70b --scheme kivi-2 --context 131072 --memory 80\n"
+     "    kvant capacity --policy policy.yaml --context 32768 --memory 24 --pages vllm\n",
+     "MpHNGWKf", 0, 0, run_capacity},
     {"show", "FILE", "what a result file or a capture holds, and its metrics as tables",
      "Without options: a summary with provenance; of a capture (.h5, .safetensors, .npy): its "
      "layers\n"
@@ -870,7 +968,7 @@ static kv_status run_help(const options *o, kv_error *err)
                "cost?\n\n",
                kv_this_build.version);
         for (int i = 0; i < N_COMMANDS; i++)
-            printf("  kvant %-6s %-16s %s\n", commands[i].name, commands[i].usage,
+            printf("  kvant %-8s %-16s %s\n", commands[i].name, commands[i].usage,
                    commands[i].summary);
         printf("\nkvant help COMMAND tells more.\n");
         return KV_OK;
@@ -910,6 +1008,12 @@ static kv_status set_option(options *o, int letter, const char *value, kv_error 
     case 'f': o->format = value; break;
     case 'x': o->x = value; break;
     case 'g': o->engine = value; break;
+    case 'M': o->model = value; break;
+    case 'H': o->scheme = value; break;
+    case 'N': o->context = value; break;
+    case 'G': o->memory = value; break;
+    case 'W': o->weights = value; break;
+    case 'K': o->pages = value; break;
     case 'S': o->scales = value; break;
     case 'T': o->table = value; break;
     case 'E': o->max_error = value; break;

@@ -329,7 +329,7 @@ static void messages(void)
         kv_error err = {0};
         char expected[256];
         snprintf(expected, sizeof expected,
-                 "--pages: expected vllm, vllm=BLOCK or vllm=BLOCK,IN_FLIGHT (tokens of a page, up "
+                 "--pages: expected vllm, vllm=BLOCK or vllm=BLOCK,STEP (tokens of a page, up "
                  "to 4096, and of a step), found \"%s\"",
                  bad[i]);
         CHECK(kv_capacity_parse_pages(&r, bad[i], &err) == KV_EREQUEST, "%s", bad[i]);

@@ -3,6 +3,7 @@ on threads, runs that are killed and taken up again. Standard library only.
 
     python3 test_program.py KVANT
 """
+import json
 import os
 import random
 import signal
@@ -136,6 +137,94 @@ def test_full_stdout():
         check(done.returncode == 1, arguments, "into a full disk: exit code", done.returncode)
 
 
+# ---- policies ----
+
+POLICY = """\
+layers: [{layer: 1, value: f16, key: int8/1xall}, {layer: 0, key: theirs, value: "int4/token:zero"}]
+kvant_policy: 1
+"""
+
+CANONICAL = """\
+kvant_policy: 1
+budget_met: true
+complete: true
+layers:
+  - {layer: 0, key: theirs, value: int4/token:zero}
+  - {layer: 1, key: int8/token, value: f16}
+"""
+
+POLICY_SWEEP = """\
+kvant: 1
+heads: {tokens: 64, head_dim: 16, layers: 2}
+schemes: [{name: tuned, policy: p.yaml}]
+"""
+
+
+def test_policies():
+    write("p.yaml", POLICY)
+    out, err = run("check", "p.yaml")
+    check(out == CANONICAL, out)
+    check(err == '1 of 4 schemes are not kvant\'s, as "theirs": they cannot be simulated\n', err)
+    _, err = run("check", "p.yaml", "--set", "title=x", code=2)
+    check(err == "kvant: --set goes with a configuration; p.yaml is a policy\n", err)
+    write("c.yaml", POLICY_SWEEP)
+    _, err = run("sweep", "c.yaml", code=2)
+    check(err.startswith('kvant: c.yaml:3:11: schemes: "tuned", layer 0, key: "theirs": unknown format'),
+          err)
+    write("p.yaml", POLICY.replace("theirs", "q8_0").replace("layers", "layer"))
+    _, err = run("sweep", "c.yaml", code=2)
+    check('/p.yaml:1:1: layer: unknown key, did you mean "layers"?\n' in err, err)
+    write("p.yaml", POLICY.replace("theirs", "int2/head"))
+    write("c.yaml", POLICY_SWEEP.replace("name: tuned, ", ""))
+    _, err = run("check", "c.yaml", code=2)
+    check(err == "kvant: c.yaml:3:11: schemes.name: must be given: the policy has no title\n", err)
+
+    # an effective configuration runs without the policy's file
+    write("p.yaml", POLICY.replace("theirs", "int2/head") + "title: tuned\n")
+    run("sweep", "c.yaml", "-o", "by-policy.h5", "--quiet")
+    effective, _ = run("check", "c.yaml")
+    os.remove("p.yaml")
+    write("e.yaml", effective)
+    run("sweep", "e.yaml", "-o", "by-layer.h5", "--quiet")
+    check(run("check", "e.yaml")[0] == effective, effective)
+    rows = run("show", "by-layer.h5", "--format", "csv")[0].splitlines()
+    check(rows[1].startswith("tuned,per layer,per layer,"), rows[1])
+    check(show("by-policy.h5") == show("by-layer.h5"), "the effective configuration gives other numbers")
+
+
+CAPACITY = [
+    (["--model", "llama-3.1-8b"], "capacity needs --policy or --scheme"),
+    (["--model", "llama-3.1-8b", "--scheme", "f16"],
+     "capacity needs --context, 1 to 1000000000 tokens"),
+    (["--context", "1k"], '--context: expected a number of tokens, found "1k"'),
+    (["--memory", "0"], '--memory: expected GiB (2^30 bytes) above 0 to 1e6, found "0"'),
+    (["--weights", "x"], '--weights: expected GiB (2^30 bytes) above 0 to 1e6, found "x"'),
+    (["--format", "csv"], 'unknown format "csv"; capacity prints table or json'),
+]
+
+
+def test_capacity():
+    for arguments, expected in CAPACITY:
+        _, err = run("capacity", *arguments, code=2)
+        check(err == f"kvant: {expected}\n", arguments, err)
+    out, err = run("capacity", "--model", "llama-3.1-70b", "--scheme", "e4m3/tensor:unit", "--context",
+                   "131072", "--memory", "141", "--weights", "37.5", "--format", "json")
+    found = json.loads(out)
+    check(found["f16"] == {"bytes": 40 << 30, "bytes_per_token": 327680, "sequences": 2,
+                           "longest": 339148}, found["f16"])
+    check(found["cache"]["bytes"] == 20 << 30 and found["cache"]["sequences"] == 5, found["cache"])
+    check(len(found["layers"]) == 80 and err == "", len(found["layers"]))
+    write("m.yaml", "about: a\nsource: b\nheads: {layers: 2, head_dim: 16}\n")
+    write("p.yaml", POLICY.replace("theirs", "q8_0"))
+    _, err = run("capacity", "--model", "./m.yaml", "--policy", "p.yaml", "--context", "10", code=2)
+    check(err == "kvant: layer 0: q8_0: head_dim 16 is not a multiple of 32\n", err)
+    write("p.yaml", POLICY.replace("theirs", "int8/token") + "model: ./m.yaml\n")
+    out, _ = run("capacity", "--policy", "p.yaml", "--context", "10", "--pages", "vllm=32")
+    check("pages of 1152 bytes hold 32 tokens, of larger layers 16: " in out, out)
+    out, _ = run("capacity", "--policy", "p.yaml", "--context", "10")
+    check(out.startswith("./m.yaml, p.yaml, 10 tokens; GiB = 2^30 bytes\n"), out)
+
+
 # ---- threads, runs ----
 
 def show(path):
@@ -250,6 +339,8 @@ def main():
         os.chdir(folder)
         write("sweep.yaml", SWEEP)
         test_messages()
+        test_policies()
+        test_capacity()
         test_full_stdout()
         reference = test_threads()
         test_damaged_result()

@@ -36,7 +36,7 @@ typedef struct {
     size_t n_data_dirs;
 } kv_capacity_request;
 
-/* vllm, vllm=BLOCK or vllm=BLOCK,IN_FLIGHT into the request. */
+/* vllm, vllm=BLOCK or vllm=BLOCK,STEP into the request. */
 kv_status kv_capacity_parse_pages(kv_capacity_request *request, const char *text, kv_error *err);
 
 typedef struct {

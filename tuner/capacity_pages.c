@@ -31,7 +31,7 @@ kv_status kv_capacity_parse_pages(kv_capacity_request *r, const char *text, kv_e
     }
     if (!is_good)
         return KV_FAIL(err, KV_EREQUEST,
-                       "--pages: expected vllm, vllm=BLOCK or vllm=BLOCK,IN_FLIGHT (tokens of a "
+                       "--pages: expected vllm, vllm=BLOCK or vllm=BLOCK,STEP (tokens of a "
                        "page, up to %d, and of a step), found \"%s\"",
                        MOST_BLOCK, text);
     r->has_pages = true, r->block = block, r->in_flight = in_flight;
