@@ -102,6 +102,14 @@ static void set_head_line(const kv_figure *g, const char *text, double height, d
     fputs("\n", g->script);
 }
 
+void kv_figure_set_titles(const kv_figure *g, const char *title, const char *subtitle)
+{
+    if (title && *title)
+        set_head_line(g, title, g->is_text ? 3 : 2.5, g->title_size, 66, "#000000");
+    set_head_line(g, subtitle, g->is_text ? 2 : 1.1, g->font_size, 90, "#555555");
+    fputs(g->is_text ? "set tmargin 4.5\n" : "set tmargin 5\n", g->script);
+}
+
 void kv_figure_set_head(const kv_figure *g)
 {
     const kv_attribute *const title = kv_record_attribute(g->frame->record, "title");
@@ -110,8 +118,6 @@ void kv_figure_set_head(const kv_figure *g)
     const char *const colon = strstr(about, ": "); /* what comes after is the formula */
     char text[2 * LABEL_SIZE];
     int const shows_interval = !g->is_matrix && g->n_series <= MOST_BANDS;
-    if (title && title->text && *title->text)
-        set_head_line(g, title->text, g->is_text ? 3 : 2.5, g->title_size, 66, "#000000");
     int used = snprintf(text, sizeof text, "%.*s", colon ? (int)(colon - about) : 300, about);
     if (g->has_interval)
         used += snprintf(text + used, sizeof text - (size_t)used, "; mean%s, %lld seeds",
@@ -119,8 +125,7 @@ void kv_figure_set_head(const kv_figure *g)
     if (g->is_log && g->n_zeros && !g->is_matrix)
         snprintf(text + used, sizeof text - (size_t)used, "; %lld zero%s left out",
                  (long long)g->n_zeros, g->n_zeros > 1 ? "s" : "");
-    set_head_line(g, text, g->is_text ? 2 : 1.1, g->font_size, 90, "#555555");
-    fputs(g->is_text ? "set tmargin 4.5\n" : "set tmargin 5\n", g->script);
+    kv_figure_set_titles(g, title ? title->text : NULL, text);
 }
 
 /* How the value axis runs: logarithmic, from zero, to one, or where the values are. */
@@ -148,7 +153,16 @@ static void print_row(const kv_figure *g, double position, const kv_interval *x)
 
 /* Two columns, or one where labels are long and few or very long; letters become smaller before
  * labels are cut. */
-static int legend_columns(double *scale, const kv_figure *g)
+kv_figure_legend kv_figure_legend_for(const kv_figure *g, int64_t n, size_t longest)
+{
+    size_t const two = g->is_text ? 40 : n <= 6 ? 36 : 62;
+    int const columns = longest > two ? 1 : 2;
+    return (kv_figure_legend){.rows = n < 2 ? 0 : (int)(n + columns - 1) / columns,
+                              .columns = columns,
+                              .scale = fitted(longest, longest > two ? 60 : 31)};
+}
+
+static kv_figure_legend legend_of(const kv_figure *g)
 {
     size_t longest = 1;
     int64_t const n = count_entries(g);
@@ -157,33 +171,42 @@ static int legend_columns(double *scale, const kv_figure *g)
         label_entry(label, g, i);
         if (strlen(label) > longest) longest = strlen(label);
     }
-    size_t const two = g->is_text ? 40 : n <= 6 ? 36 : 62;
-    *scale = fitted(longest, longest > two ? 60 : 31);
-    return longest > two ? 1 : 2;
+    return kv_figure_legend_for(g, n, longest);
 }
 
 int kv_figure_legend_rows(const kv_figure *g)
 {
-    double scale;
-    int64_t const n = count_entries(g);
-    int const columns = legend_columns(&scale, g);
-    return n < 2 ? 0 : (int)(n + columns - 1) / columns;
+    return legend_of(g).rows;
 }
 
-static void set_key(const kv_figure *g)
+void kv_figure_set_legend(const kv_figure *g, const kv_figure_legend *l)
 {
-    double scale;
-    int const rows = kv_figure_legend_rows(g), columns = legend_columns(&scale, g);
-    if (rows == 0) {
+    if (l->rows == 0) {
         fputs(g->is_text ? "unset key\n" : "unset key\nset bmargin 4.5\n", g->script);
         return;
     }
     fprintf(g->script,
             "set key at screen 0.02, screen 0.02 left bottom Left reverse samplen 3 "
             "maxrows %d maxcols %d",
-            rows, columns);
-    if (!g->is_text) fprintf(g->script, " font ',%.3g'", scale * g->font_size);
-    fprintf(g->script, "\nset bmargin %g\n", (g->is_text ? 4 : 4.8) + 1.1 * scale * rows);
+            l->rows, l->columns);
+    if (!g->is_text) fprintf(g->script, " font ',%.3g'", l->scale * g->font_size);
+    fprintf(g->script, "\nset bmargin %g\n", (g->is_text ? 4 : 4.8) + 1.1 * l->scale * l->rows);
+}
+
+static void set_key(const kv_figure *g)
+{
+    kv_figure_legend const legend = legend_of(g);
+    kv_figure_set_legend(g, &legend);
+}
+
+const char *kv_figure_color(int64_t i)
+{
+    return color_table[i % N_COLORS];
+}
+
+int kv_figure_point(const kv_figure *g, int64_t i)
+{
+    return g->is_text ? 1 + (int)i : point_table[i % N_COLORS];
 }
 
 /* A scheme has its color; what else differs between series has its dashes and points. */

@@ -26,7 +26,10 @@ typedef struct {
     kv_pairs pairs;
 } kv_figure;
 
-/* Title and subtitle; an axis' label with its unit (`what`: xlabel, ylabel, cblabel). */
+/* Title and subtitle, left above the plot. */
+void kv_figure_set_titles(const kv_figure *figure, const char *title, const char *subtitle);
+
+/* The same of a metric; an axis' label with its unit (`what`: xlabel, ylabel, cblabel). */
 void kv_figure_set_head(const kv_figure *figure);
 void kv_figure_set_label(const kv_figure *figure, const char *what, const char *name,
                          const char *units);
@@ -41,5 +44,25 @@ int kv_figure_legend_rows(const kv_figure *figure);
 /* The heat map of a key x value matrix, and how much higher than usual it wants to be. */
 void kv_figure_draw_matrix(const kv_figure *figure);
 double kv_figure_stretch_matrix(const kv_figure *figure);
+
+/* How the legend under a plot is laid out for `n` entries of at most `longest` characters: rows,
+ * columns, and how much smaller than usual its letters are. */
+typedef struct {
+    int rows, columns;
+    double scale;
+} kv_figure_legend;
+kv_figure_legend kv_figure_legend_for(const kv_figure *figure, int64_t n, size_t longest);
+void kv_figure_set_legend(const kv_figure *figure, const kv_figure_legend *legend);
+
+/* Colors that readers with any color vision can tell apart, and points; they repeat. */
+const char *kv_figure_color(int64_t i);
+int kv_figure_point(const kv_figure *figure, int64_t i);
+
+/* Figures of a tuning's record, which stands in place of a frame: the frontier with the policy and
+ * the candidates beside it, and what each layer stores. */
+kv_status kv_figure_draw_frontier(kv_figure *figure, const kv_record *record, kv_error *err);
+kv_status kv_figure_draw_policy(kv_figure *figure, const kv_record *record, kv_error *err);
+double kv_figure_stretch_tuning(const kv_figure *figure, const kv_record *record,
+                                const char *metric);
 
 #endif

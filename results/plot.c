@@ -10,6 +10,7 @@
 #include "kernels/memory.h"
 #include "results/figure.h"
 #include "results/gnuplot.h"
+#include "results/table_group.h"
 
 enum { MOST_LINES = 16 };
 
@@ -112,13 +113,25 @@ done:
     return status;
 }
 
+/* Where the figure goes and what all figures have. */
+static void start_script(const kv_figure *g, size_t kind, const char *path)
+{
+    fprintf(g->script, "set encoding utf8\nset terminal %s%.5g%s\n", terminal_table[kind].terminal,
+            terminal_table[kind].height * g->stretch, terminal_table[kind].unit);
+    if (path) {
+        fputs("set output ", g->script);
+        kv_gnuplot_quote(g->script, path);
+        fputs("\n", g->script);
+    }
+    fputs("set border 3 lc rgb '#444444'\nset tics nomirror\n", g->script);
+    if (!g->is_text) fputs("set grid lc rgb '#cccccc' lw 0.8 dt 1\n", g->script);
+}
+
 static kv_status draw(kv_figure *g, size_t kind, const char *path, const char *x, kv_error *err)
 {
     kv_status status = KV_OK;
     const kv_frame *const f = g->frame;
     int const scheme = kv_frame_axis(f, "scheme");
-    g->is_text = terminal_table[kind].is_text;
-    g->title_size = terminal_table[kind].title_size, g->font_size = terminal_table[kind].font_size;
     g->x = choose_x(f, x);
     if (g->x < 0)
         return KV_FAIL(err, KV_EREQUEST, "%s is one number: nothing to draw", g->metric->name);
@@ -132,15 +145,7 @@ static kv_status draw(kv_figure *g, size_t kind, const char *path, const char *x
         return KV_FAIL(err, KV_EREQUEST, "%s has no values to draw", g->metric->name);
     if (!x) KV_TRY(find_matrix(g, err));
     g->stretch = stretch_of(g, g->x == scheme);
-    fprintf(g->script, "set encoding utf8\nset terminal %s%.5g%s\n", terminal_table[kind].terminal,
-            terminal_table[kind].height * g->stretch, terminal_table[kind].unit);
-    if (path) {
-        fputs("set output ", g->script);
-        kv_gnuplot_quote(g->script, path);
-        fputs("\n", g->script);
-    }
-    fputs("set border 3 lc rgb '#444444'\nset tics nomirror\n", g->script);
-    if (!g->is_text) fputs("set grid lc rgb '#cccccc' lw 0.8 dt 1\n", g->script);
+    start_script(g, kind, path);
     kv_figure_set_head(g);
     if (g->is_matrix)
         kv_figure_draw_matrix(g);
@@ -170,8 +175,35 @@ static kv_status find_terminal(size_t *out, const char *path, kv_error *err)
                    "%s: a figure ends in .svg, .png or .pdf, or is - for the terminal", path);
 }
 
+/* Arrays that belong together by name, of which a figure is known. */
+static const struct {
+    const char *name;
+    kv_status (*draw)(kv_figure *g, const kv_record *record, kv_error *err);
+} group_table[] = {{"frontier", kv_figure_draw_frontier}, {"policy", kv_figure_draw_policy}};
+enum { N_GROUPS = sizeof group_table / sizeof group_table[0] };
+
+static kv_status draw_group(kv_figure *g, size_t kind, const char *path, const kv_record *record,
+                            const kv_plot_request *request, const char *metric, kv_error *err)
+{
+    kv_status status = KV_OK;
+    size_t row = 0;
+    while (row < N_GROUPS && strcmp(group_table[row].name, metric) != 0) row++;
+    if (row == N_GROUPS)
+        return KV_FAIL(err, KV_EREQUEST, "%s is a table; figures are known of frontier and policy",
+                       metric);
+    if (request->x || request->n_where)
+        return KV_FAIL(err, KV_EREQUEST, "%s is drawn whole, without --x and --where", metric);
+    g->stretch = kv_figure_stretch_tuning(g, record, metric);
+    start_script(g, kind, path);
+    KV_TRY(group_table[row].draw(g, record, err));
+    if (path) fputs("unset output\n", g->script);
+done:
+    return status;
+}
+
 static const char *first_metric(const kv_record *record)
 {
+    if (kv_table_is_group(record, "frontier")) return "frontier";
     for (int i = 0; i < record->n_arrays; i++)
         if (record->arrays[i].numbers && record->arrays[i].rank > 0) return record->arrays[i].name;
     return NULL;
@@ -193,12 +225,19 @@ kv_status kv_plot(FILE *terminal, const char *path, const kv_record *record,
                                      .extra = {request->x, NULL}};
     KV_TRY(find_terminal(&kind, path, err));
     if (!metric) KV_TRY(KV_FAIL(err, KV_EREQUEST, "there are no metrics to draw"));
-    KV_TRY(kv_frame_create(&frame, record, &wanted, err));
+    bool const is_group = kv_table_is_group(record, metric);
+    if (!is_group) KV_TRY(kv_frame_create(&frame, record, &wanted, err));
     script = tmpfile();
     if (!script) KV_TRY(KV_FAIL(err, KV_EIO, "a temporary file: %s", strerror(errno)));
     if (!terminal_table[kind].is_text) KV_TRY(kv_file_temporary(&temporary, path, err));
-    kv_figure g = {.script = script, .frame = frame, .metric = frame->metrics[0]};
-    KV_TRY(draw(&g, kind, temporary, request->x, err));
+    kv_figure g = {.script = script,
+                   .frame = frame,
+                   .metric = is_group ? NULL : frame->metrics[0],
+                   .is_text = terminal_table[kind].is_text,
+                   .title_size = terminal_table[kind].title_size,
+                   .font_size = terminal_table[kind].font_size};
+    KV_TRY(is_group ? draw_group(&g, kind, temporary, record, request, metric, err)
+                    : draw(&g, kind, temporary, request->x, err));
     status = kv_gnuplot_run(terminal_table[kind].is_text ? terminal : NULL, script, err);
     if (status == KV_OK && temporary)
         status = kv_file_commit(temporary, path, err);

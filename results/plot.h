@@ -4,6 +4,8 @@
  * scheme; a heat map when the schemes are a full key x value matrix. Axes are logarithmic where
  * the values ask for it; zeros, which exact schemes have, are then left out and counted in the
  * subtitle. Shares end at 1.
+ * Of a tuning's record also `frontier`, bytes against error with the policy and the candidates
+ * beside it, and `policy`, what each layer stores.
  *
  *     kv_plot(stdout, "fig.svg", record, &(kv_plot_request){.metric = "out_err"}, &err);
  */
@@ -14,7 +16,8 @@
 
 #include "kernels/record.h"
 
-/* All zero: the first metric, over the first swept parameter with several values (else schemes). */
+/* All zero: the frontier or the first metric, over the first swept parameter with several values
+ * (else schemes). */
 typedef struct {
     const char *metric, *x;
     int n_where;
