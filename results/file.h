@@ -1,2 +1,0 @@
-/* Lives in kernels/file.h. */
-#include "kernels/file.h"
