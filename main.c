@@ -603,6 +603,20 @@ done:
     return status;
 }
 
+/* Options that say how to measure. */
+static kv_status refuse_measuring(const options *o, kv_error *err)
+{
+    const char *const name = o->effort       ? "--effort"
+                             : o->time_limit ? "--time-limit"
+                             : o->resume     ? "--resume"
+                             : o->n_sets     ? "--set"
+                             : o->backend    ? "--backend"
+                                             : NULL;
+    if (!name) return KV_OK;
+    return KV_FAIL(err, KV_EREQUEST,
+                   "%s goes with a CONFIG.yaml; a table alone leaves nothing to measure", name);
+}
+
 /* kvant tune --table TABLE without a configuration: nothing is measured. */
 static kv_status tune_table(const options *o, kv_error *err)
 {
@@ -621,6 +635,7 @@ static kv_status tune_table(const options *o, kv_error *err)
         .why_not =
             "the table was measured elsewhere, so verifying and repairing (steps 3 and 4) have "
             "nothing to run"};
+    KV_TRY(refuse_measuring(o, err));
     KV_TRY(read_limits(&request.budget, &request.resolution, o, err));
     if (o->output)
         KV_TRY(kv_duplicate(&path, o->output, err));
