@@ -27,7 +27,7 @@ kv_status kv_tuning_create(kv_tuning **out, const kv_config *config,
     t->config = config, t->settings = settings, t->environment = *environment;
     t->is_table = *settings->table != 0;
     t->is_capture = !t->is_table && config->heads.generator == KV_GENERATOR_CAPTURE;
-    t->limit = t->policy_upper = NAN;
+    t->limit = t->policy_power = t->policy_upper = NAN;
     t->match[0] = t->match[1] = -1;
     if (environment->time_limit > 0) t->deadline_s = kv_tune_now_s() + environment->time_limit;
     KV_TRY(kv_tune_settings_budget(&t->budget, settings, err));

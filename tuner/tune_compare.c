@@ -7,7 +7,7 @@
 #include "kernels/memory.h"
 #include "tuner/tune_state.h"
 
-enum { FINALISTS = 2, MAX_FINALISTS = 64 };
+enum { FINALISTS = 6, MAX_FINALISTS = 64 };
 
 typedef struct {
     kv_tuning *t;
@@ -45,17 +45,17 @@ static kv_status keep(void *context, const char *name, const int32_t *assignment
         if (status != KV_OK) return status;
         to = &o->candidates[o->n_candidates - 1];
     }
-    to->verified = power;
+    to->verified = sqrt(power);
     to->runs = runs * c->t->n_search;
     return KV_OK;
 }
 
 /* ---- finalists ---- */
 
-static bool is_within(const kv_tuning *t, const kv_candidate *c, double limit)
+static bool is_within(const kv_tuning *t, const kv_candidate *c, double power)
 {
     if (isnan(c->verified)) return false;
-    if (!isnan(limit)) return c->verified <= limit;
+    if (!isnan(power)) return c->verified * c->verified <= power;
     return (double)c->bytes <= kv_solution_limit(&t->solution->outcome);
 }
 
@@ -65,31 +65,34 @@ static bool is_better(const kv_tuning *t, const kv_candidate *a, const kv_candid
     return a->bytes < b->bytes;
 }
 
-/* The best of a family within a power (or within the bytes), -1 for none. */
-static int64_t best_of(const kv_tuning *t, const char *family, double limit)
+/* The best of a family that is within the budget on the search seeds and not listed; -1 for none.
+ */
+static int64_t best_of(const kv_tuning *t, const char *family, const int64_t *list, int64_t n)
 {
     const kv_outcome *const o = &t->solution->outcome;
     int64_t best = -1;
     for (int64_t i = 0; i < o->n_candidates; i++) {
         const kv_candidate *const c = &o->candidates[i];
-        if (strcmp(c->family, family) != 0 || !is_within(t, c, limit)) continue;
+        bool is_taken = strcmp(c->family, family) != 0 || !is_within(t, c, t->limit);
+        for (int64_t j = 0; j < n; j++) is_taken |= list[j] == i;
+        if (is_taken) continue;
         if (best < 0 || is_better(t, c, &o->candidates[best])) best = i;
     }
     return best;
 }
 
-/* The best of a family within the budget on the search seeds, and the best that leaves the margin
- * the policy needed to hold on the held-out ones. */
+/* The best of a family, from the cheapest that is within the budget on the search seeds to the
+ * first that leaves the margin which the policy needed to hold on the held-out ones. */
 static void add_finalists(int64_t *list, int64_t *n, const kv_tuning *t, const char *family)
 {
     const kv_outcome *const o = &t->solution->outcome;
-    double const margin = t->policy_upper / o->policy.verified;
-    double const limits[FINALISTS] = {t->limit, margin > 1 ? t->limit / margin : t->limit};
+    double const margin = t->policy_upper / t->policy_power;
+    double const safe = margin > 1 ? t->limit / margin : t->limit;
     for (int k = 0; k < FINALISTS && *n < MAX_FINALISTS; k++) {
-        int64_t const best = best_of(t, family, limits[k]);
-        bool is_new = best >= 0;
-        for (int64_t j = 0; j < *n; j++) is_new &= list[j] != best;
-        if (is_new) list[(*n)++] = best;
+        int64_t const best = best_of(t, family, list, *n);
+        if (best < 0) return;
+        list[(*n)++] = best;
+        if (isnan(t->limit) || is_within(t, &o->candidates[best], safe)) return;
     }
 }
 

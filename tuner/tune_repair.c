@@ -81,7 +81,7 @@ static kv_status combine(bool *is_found, repair *r, double error, int64_t bytes,
     size_t const layers = (size_t)t->layers;
     void *options = NULL, *counts = NULL, *lists = NULL, *ids = NULL;
     kv_frontier *found = NULL;
-    double const now = t->solution->outcome.policy.verified;
+    double const now = t->policy_power;
     double most = fabs(error);
     *is_found = false;
     KV_TRY(kv_allocate3(&options, layers, MOVES + 1, 1, sizeof(kv_option), err));
@@ -133,7 +133,7 @@ static kv_status judge(bool *is_taken, repair *r, double target, kv_error *err)
     KV_TRY(kv_tune_measure_choices(&power, t, r->tried, 1, err));
     int64_t const bytes = kv_problem_bytes(t->problem, r->tried);
     bool const is_better =
-        isnan(t->limit) ? power < o->policy.verified : power <= target && bytes < o->policy.bytes;
+        isnan(t->limit) ? power < t->policy_power : power <= target && bytes < o->policy.bytes;
     if (!is_better) goto done;
     kv_tune_set_task(t, "repair: held-out seeds");
     KV_TRY(kv_tune_measure_held_out(r->held_out, t, r->tried, 1, err));
@@ -141,7 +141,8 @@ static kv_status judge(bool *is_taken, repair *r, double target, kv_error *err)
     if (!isnan(t->limit) && !(upper <= kv_tune_held_out_limit(t))) goto done;
     if (isnan(t->limit) && !(upper < t->policy_upper)) goto done;
     KV_TRY(kv_solution_set_policy(t->solution, r->tried, err));
-    o->policy.verified = power;
+    t->policy_power = power;
+    o->policy.verified = sqrt(power);
     kv_tune_set_held_out(&o->policy, t, r->held_out);
     t->policy_upper = upper;
     if (o->policy.additive > 0) o->kappa = power / o->policy.additive;
@@ -156,7 +157,7 @@ static kv_status run_round(bool *is_taken, repair *r, kv_error *err)
     kv_status status = KV_OK;
     kv_tuning *const t = r->t;
     const kv_outcome *const o = &t->solution->outcome;
-    double const now = o->policy.verified;
+    double const now = t->policy_power;
     /* What the search seeds may show for the held-out ones to hold. */
     double const target = kv_tune_held_out_limit(t) * now / t->policy_upper;
     bool is_found = true;

@@ -78,7 +78,8 @@ struct kv_tuning {
     /* tune_verify.c */
     double limit;           /* power allowed on the search seeds; NAN with a budget on bytes */
     double *match_held_out; /* [n_held_out] powers of the scheme to match, or NULL */
-    double policy_upper;    /* upper end of the policy's held-out interval; NAN not known */
+    double policy_power;    /* of the policy on the search seeds */
+    double policy_upper;    /* upper end of its held-out interval; NAN not known */
 };
 
 /* ---- tune_layers.c ---- */

@@ -97,9 +97,9 @@ double kv_tune_upper(const kv_tuning *t, const double *power)
 void kv_tune_set_held_out(kv_candidate *candidate, const kv_tuning *t, const double *power)
 {
     kv_interval const i = kv_interval_of(power, t->n_held_out);
-    candidate->held_out = i.mean;
-    candidate->held_out_low = i.low > 0 ? i.low : 0; /* a power */
-    candidate->held_out_high = i.high;
+    candidate->held_out = sqrt(i.mean);
+    candidate->held_out_low = i.low > 0 ? sqrt(i.low) : 0;
+    candidate->held_out_high = sqrt(i.high);
 }
 
 kv_status kv_tune_find_limit(kv_tuning *t, kv_error *err)
@@ -207,7 +207,8 @@ static kv_status take(verification *v, int64_t i, bool holds, kv_error *err)
     kv_status const status = kv_solution_set_policy(t->solution, v->choices + i * t->layers, err);
     if (status != KV_OK) return status;
     o->point = v->point[i];
-    o->policy.verified = v->search[i];
+    t->policy_power = v->search[i];
+    o->policy.verified = sqrt(t->policy_power);
     kv_tune_set_held_out(&o->policy, t, v->held_out + i * t->n_held_out);
     t->policy_upper = kv_tune_upper(t, v->held_out + i * t->n_held_out);
     o->is_verified = true, o->is_budget_met = holds;
@@ -224,7 +225,7 @@ static kv_status keep_candidate(const verification *v, int64_t i, kv_error *err)
         kv_solution_add(s, name, "frontier", v->choices + i * v->t->layers, err);
     if (status != KV_OK) return status;
     kv_candidate *const c = &s->outcome.candidates[s->outcome.n_candidates - 1];
-    c->verified = v->search[i];
+    c->verified = sqrt(v->search[i]);
     kv_tune_set_held_out(c, v->t, v->held_out + i * v->t->n_held_out);
     return KV_OK;
 }
@@ -312,8 +313,7 @@ kv_status kv_tune_verify(kv_tuning *t, kv_error *err)
     bool const is_within = o->is_budget_met; /* a budget on bytes is met or not without running */
     KV_TRY(search(&v, err));
     if (!kv_budget_is_on_error(t->budget.kind)) o->is_budget_met = is_within;
-    if (o->is_verified && o->policy.additive > 0)
-        o->kappa = o->policy.verified / o->policy.additive;
+    if (o->is_verified && o->policy.additive > 0) o->kappa = t->policy_power / o->policy.additive;
     if (has_match(t) && t->match_held_out) o->budget.limit = sqrt(kv_tune_held_out_limit(t));
 done:
     kv_free(choices), kv_free(search_power), kv_free(held_out);
