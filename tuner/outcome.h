@@ -25,7 +25,8 @@ typedef struct {
 } kv_budget;
 
 /* One assignment with what was measured of it. verified = end to end on the search seeds, held_out
- * = on seeds the search never saw: mean and 95 % t interval; NaN where not measured. */
+ * = on seeds the search never saw: mean and 95 % t interval; NaN where not measured. These are
+ * errors as reported, `additive` is a power. */
 typedef struct {
     char *name;          /* "policy", "uniform int8/channel | int8/token", "NSGA-II", ... */
     char *family;        /* "policy", "uniform", "ends high", "random", "NSGA-II" */
