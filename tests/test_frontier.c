@@ -127,7 +127,8 @@ static void make(instance *x, int64_t number)
     x->n_groups = 1 + random_below(MAX_GROUPS);
     for (int64_t g = 0; g < x->n_groups; g++) {
         int64_t const most = g % 3 == 2 ? 2 : 1 + random_below(number % 7 ? 6 : MAX_OPTIONS);
-        x->n_options[g] = assignments * most <= MAX_ASSIGNMENTS ? most : 1;
+        int64_t const limit = number % 16 ? MAX_ASSIGNMENTS / 8 : MAX_ASSIGNMENTS;
+        x->n_options[g] = assignments * most <= limit ? most : 1;
         assignments *= x->n_options[g];
         for (int64_t j = 0; j < x->n_options[g]; j++)
             x->options[g][j] = styles[number % N_STYLES](g, j);
@@ -298,7 +299,7 @@ static void check_budget(instance *x, int64_t n, int64_t number, int64_t budget,
 
 static void check_budgets(instance *x, int64_t n, int64_t number, kv_frontier_method method)
 {
-    int64_t const stride = n / 12 + 1;
+    int64_t const stride = n / 6 + 1;
     for (int is_error = 0; is_error < 2; is_error++) {
         for (int64_t i = random_below(stride); i < n; i += stride)
             for (int64_t d = -1; d <= 1; d++)
@@ -343,8 +344,254 @@ static void check_small(int64_t n_instances)
            n_instances, dense, points);
 }
 
+/* Both methods on instances too large to enumerate: equal to the last bit. */
+static bool is_equal(const kv_frontier *a, const kv_frontier *b)
+{
+    size_t const n = (size_t)a->count;
+    return a->count == b->count && a->n_groups == b->n_groups &&
+           memcmp(a->size, b->size, n * sizeof *a->size) == 0 &&
+           memcmp(a->error, b->error, n * sizeof *a->error) == 0 &&
+           memcmp(a->lower_bound, b->lower_bound, n * sizeof *a->lower_bound) == 0 &&
+           memcmp(a->multiplier, b->multiplier, n * sizeof *a->multiplier) == 0 &&
+           memcmp(a->option, b->option, n * (size_t)a->n_groups * sizeof *a->option) == 0;
+}
+
+static void check_methods(int64_t n_groups, int64_t n_options, int64_t sizes, int64_t errors)
+{
+    kv_error err = {0};
+    kv_frontier *dense = NULL, *segments = NULL, *best = NULL;
+    kv_option *const options = calloc((size_t)(n_groups * n_options), sizeof *options);
+    const kv_option **const lists = calloc((size_t)n_groups, sizeof *lists);
+    int64_t *const counts = calloc((size_t)n_groups, sizeof *counts);
+    if (!options || !lists || !counts) abort();
+    for (int64_t g = 0; g < n_groups; g++) {
+        counts[g] = n_options, lists[g] = options + g * n_options;
+        int64_t const gain = 1 + random_below(errors);
+        for (int64_t j = 0; j < n_options;
+             j++) { /* near a convex curve, so that most are efficient */
+            int64_t const size = random_below(sizes);
+            options[g * n_options + j] = (kv_option){
+                size - sizes / 2, gain * sizes / (size + 1) + random_below(gain / 8 + 2)};
+        }
+    }
+    kv_knapsack const k = {n_groups, counts, lists};
+    kv_frontier_options const whole = {0};
+    CHECK(kv_frontier_solve_by(&dense, &k, &whole, KV_METHOD_DENSE, KV_SEGMENT_STATES, &err) ==
+                  KV_OK &&
+              kv_frontier_solve_by(&segments, &k, &whole, KV_METHOD_SEGMENTS, KV_SEGMENT_STATES,
+                                   &err) == KV_OK &&
+              kv_frontier_solve(&best, &k, &whole, &err) == KV_OK,
+          "%s", err.message);
+    if (dense && segments && best) {
+        CHECK(is_equal(dense, segments), "%" PRId64 " x %" PRId64 ": %" PRId64 ", %" PRId64,
+              n_groups, n_options, dense->count, segments->count);
+        CHECK(is_equal(dense, best), "%" PRId64 " x %" PRId64, n_groups, n_options);
+        for (int i = 0; i < 6; i++) {
+            int64_t const p = random_below(dense->count);
+            kv_frontier *one = NULL;
+            CHECK((i % 2 ? kv_knapsack_within_size(&one, &k, dense->size[p], &err)
+                         : kv_knapsack_within_error(&one, &k, dense->error[p], &err)) == KV_OK,
+                  "%s", err.message);
+            CHECK(one && one->count == 1 && one->size[0] == dense->size[p] &&
+                      one->error[0] == dense->error[p] &&
+                      one->lower_bound[0] == dense->lower_bound[p] &&
+                      memcmp(one->option, dense->option + p * n_groups,
+                             (size_t)n_groups * sizeof *one->option) == 0,
+                  "point %" PRId64, p);
+            kv_frontier_free(one);
+        }
+    }
+    kv_frontier_free(dense);
+    kv_frontier_free(segments);
+    kv_frontier_free(best);
+    free(options);
+    free(lists);
+    free(counts);
+}
+
+/* One group of as many options as there may be, all efficient. */
+static void check_most_options(void)
+{
+    enum { N = KV_KNAPSACK_MAX_OPTIONS };
+    static kv_option options[N];
+    for (int64_t j = 0; j < N; j++) options[j] = (kv_option){-3 * j, 7 * j};
+    kv_error err = {0};
+    kv_frontier *f = NULL;
+    kv_knapsack const k = {1, (const int64_t[]){N}, (const kv_option *const[]){options}};
+    CHECK(kv_frontier_solve(&f, &k, &(kv_frontier_options){0}, &err) == KV_OK, "%s", err.message);
+    if (!f) return;
+    CHECK(f->count == N, "%" PRId64, f->count);
+    for (int64_t p = 0; p < f->count; p++)
+        CHECK(f->option[p] == N - 1 - p && f->size[p] == -3 * (N - 1 - p), "%" PRId64, p);
+    kv_frontier_free(f);
+}
+
+/* What is refused, to the letter. */
+static void check_refusals(void)
+{
+    static const kv_option ok[] = {{0, 1}, {1, 0}};
+    static const kv_option wide[] = {{0, 0}, {(int64_t)1 << 60, -1}};
+    static const kv_option deep[] = {{0, -((int64_t)1 << 60)}};
+    static const kv_option lowest[] = {{INT64_MIN, 0}}, highest[] = {{0, INT64_MAX}};
+    static const struct {
+        int64_t n_groups, n_options[2];
+        const kv_option *options[2];
+        kv_frontier_options how;
+        const char *message;
+    } rows[] = {
+        {.n_groups = 0, .message = "knapsack of 0 groups; at least 1 is needed"},
+        {.n_groups = -1, .message = "knapsack of -1 groups; at least 1 is needed"},
+        {2, {2, 0}, {ok, ok}, {0}, "group 1 has 0 options; allowed are 1 to 65535"},
+        {1, {65536}, {ok}, {0}, "group 0 has 65536 options; allowed are 1 to 65535"},
+        {2,
+         {2, 2},
+         {wide, wide},
+         {0},
+         "group 1: the largest magnitudes of the sizes of groups 0 to 1 add up to 2^61 or more; "
+         "sums must stay below"},
+        {2,
+         {1, 1},
+         {deep, deep},
+         {0},
+         "group 1: the largest magnitudes of the errors of groups 0 to 1 add up to 2^61 or more; "
+         "sums must stay below"},
+        {1,
+         {1},
+         {lowest},
+         {0},
+         "group 0: the largest magnitudes of the sizes of groups 0 to 0 add up to 2^61 or more; "
+         "sums must stay below"},
+        {1,
+         {1},
+         {highest},
+         {0},
+         "group 0: the largest magnitudes of the errors of groups 0 to 0 add up to 2^61 or more; "
+         "sums must stay below"},
+        {1, {2}, {ok}, {-1, 0}, "resolution -1, max_points 0; neither may be negative"},
+        {1, {2}, {ok}, {0, -5}, "resolution 0, max_points -5; neither may be negative"},
+        {1, {2}, {ok}, {0, 1}, "the frontier has more than 1 point, the most that was asked for"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kv_error err = {0};
+        kv_frontier *f = NULL;
+        kv_knapsack const k = {rows[i].n_groups, rows[i].n_options, rows[i].options};
+        CHECK(kv_frontier_solve(&f, &k, &rows[i].how, &err) == KV_EREQUEST && !f, "row %zu", i);
+        CHECK_TEXT(err.message, rows[i].message);
+        if (rows[i].how.resolution || rows[i].how.max_points) continue;
+        err = (kv_error){0};
+        CHECK(kv_knapsack_within_size(&f, &k, 0, &err) == KV_EREQUEST && !f, "row %zu", i);
+        CHECK_TEXT(err.message, rows[i].message);
+    }
+    /* One short of the limit on both sides is fine. */
+    int64_t const most = ((int64_t)1 << 61) - 1;
+    kv_option const edge[] = {{-most, most}, {most, -most}};
+    kv_knapsack const k = {1, (const int64_t[]){2}, (const kv_option *const[]){edge}};
+    kv_error err = {0};
+    kv_frontier *f = NULL;
+    CHECK(kv_frontier_solve(&f, &k, &(kv_frontier_options){.resolution = INT64_MAX}, &err) == KV_OK,
+          "%s", err.message);
+    CHECK(f && f->count == 2 && f->size[0] == -most && f->size[1] == most && f->error[1] == -most,
+          "%" PRId64, f ? f->count : -1);
+    kv_frontier_free(f);
+}
+
+/* 12 groups of powers of two: 4096 points on a line, all equally good for the relaxation. */
+static kv_knapsack powers(void)
+{
+    static kv_option options[12][2];
+    static const kv_option *lists[12];
+    static int64_t n_options[12];
+    for (int g = 0; g < 12; g++) {
+        options[g][1] = (kv_option){(int64_t)10 << g, 0}, options[g][0].error = (int64_t)3 << g;
+        lists[g] = options[g], n_options[g] = 2;
+    }
+    return (kv_knapsack){12, n_options, lists};
+}
+
+static void check_limits(void)
+{
+    kv_knapsack const k = powers();
+    for (int m = KV_METHOD_DENSE; m <= KV_METHOD_SEGMENTS; m++) {
+        kv_error err = {0};
+        kv_frontier *f = NULL;
+        kv_frontier_options const few = {.max_points = 100}, many = {.max_points = 4096};
+        CHECK(kv_frontier_solve_by(&f, &k, &few, (kv_frontier_method)m, KV_SEGMENT_STATES, &err) ==
+                  KV_EREQUEST,
+              "%s", err.message);
+        CHECK_TEXT(err.message, "the frontier has more than 100 points, the most that was asked "
+                                "for; a resolution of 414 or more keeps within that");
+        for (int64_t resolution = 414; resolution < 60000; resolution += 97) {
+            kv_frontier_options const coarse = {resolution, 100};
+            err = (kv_error){0};
+            CHECK(kv_frontier_solve_by(&f, &k, &coarse, (kv_frontier_method)m, KV_SEGMENT_STATES,
+                                       &err) == KV_OK,
+                  "%s", err.message);
+            CHECK(f && f->count == 1 + (40950 + resolution - 1) / resolution, "%" PRId64,
+                  resolution);
+            kv_frontier_free(f);
+            f = NULL;
+        }
+        CHECK(kv_frontier_solve_by(&f, &k, &many, (kv_frontier_method)m, KV_SEGMENT_STATES, &err) ==
+                      KV_OK &&
+                  f->count == 4096,
+              "%s", err.message);
+        kv_frontier_free(f);
+    }
+    /* A search that holds too much: an error, or the dense program where that is small. */
+    kv_error err = {0};
+    kv_frontier *f = NULL;
+    CHECK(kv_knapsack_within_by(&f, &k, 30010, false, KV_METHOD_SEGMENTS, 8, &err) == KV_ENOMEM &&
+              !f,
+          "%s", err.message);
+    CHECK_TEXT(err.message,
+               "exact search holds more than 8 partial sums between two vertices of "
+               "the relaxation; sizes or errors of fewer digits would make it shorter");
+    for (int is_error = 0; is_error < 2; is_error++) {
+        err = (kv_error){0};
+        CHECK(kv_knapsack_within_by(&f, &k, is_error ? 3282 : 30010, is_error, KV_METHOD_BEST, 8,
+                                    &err) == KV_OK,
+              "%s", err.message);
+        CHECK(f && f->count == 1 && f->size[0] == 30010 && f->error[0] == 3282, "%d", is_error);
+        kv_frontier_free(f);
+        f = NULL;
+    }
+}
+
+/* Every allocation fails once; nothing leaks (sanitizers watch) and nothing is given out. */
+static void check_allocations(void)
+{
+    kv_knapsack const k = powers();
+    for (int call = 0; call < 4; call++)
+        for (long fail = 0, is_done = 0; !is_done; fail++) {
+            kv_error err = {0};
+            kv_frontier *f = NULL;
+            kv_fail_allocation(fail);
+            kv_frontier_method const method = call % 2 ? KV_METHOD_SEGMENTS : KV_METHOD_DENSE;
+            kv_status const status = call < 2
+                                         ? kv_frontier_solve_by(&f, &k, &(kv_frontier_options){0},
+                                                                method, KV_SEGMENT_STATES, &err)
+                                         : kv_knapsack_within_by(&f, &k, 1234, call == 3, method,
+                                                                 KV_SEGMENT_STATES, &err);
+            kv_fail_allocation(-1);
+            is_done = status == KV_OK;
+            CHECK((status == KV_OK) == (f != NULL) && (is_done || status == KV_ENOMEM),
+                  "call %d, allocation %ld: %s", call, fail, err.message);
+            CHECK(!is_done || fail > 10, "call %d made %ld allocations", call, fail);
+            kv_frontier_free(f);
+        }
+}
+
 int main(void)
 {
-    check_small(26000);
+    check_small(21000);
+    for (int i = 0; i < 24; i++)
+        check_methods(2 + random_below(30), 1 + random_below(40), 2 + random_below(150),
+                      i % 3 ? 1000 : (int64_t)1 << 45);
+    check_methods(3, 600, 700, 1000000); /* more options than 8 bits count */
+    check_methods(2, 3000, 20000, 1000000000);
+    check_most_options();
+    check_refusals();
+    check_limits();
+    check_allocations();
     return check_done();
 }

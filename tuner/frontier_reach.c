@@ -107,43 +107,69 @@ void kv_reach_added(kv_reach *reach, int64_t a)
 {
     forget(&reach->up, a);
     forget(&reach->down, a);
-    reach->up.at = reach->up.n - 1, reach->down.at = 0;
 }
 
-/* Cost of a distance that ends on way w, or of more than that. */
+void kv_reach_restart(kv_reach *reach)
+{
+    reach->up.at = reach->down.at = 0;
+    reach->below = reach->above = reach->low;
+}
+
+/* Cost of a distance that ends on way w. */
 static int64_t cost_on(const kv_way *w, int64_t distance)
 {
-    int64_t const on = distance - w->from_size;
-    if (on >= w->size) return w->from_cost + w->cost;
-    return w->from_cost + (int64_t)((kv_int128)w->slope * on >> w->bits);
+    return w->from_cost + (int64_t)((kv_int128)w->slope * (distance - w->from_size) >> w->bits);
+}
+
+static int64_t slack(const kv_reach *reach, int64_t size)
+{
+    return at_most_out_of_reach((kv_int128)reach->slack_slope * size >> reach->shift);
+}
+
+/* Goes to the way on which a distance ends; n where it is beyond all. */
+static void go_to(kv_ways *side, int64_t distance)
+{
+    int64_t at = side->at;
+    while (at < side->n && side->ways[at].from_size + side->ways[at].size < distance) at++;
+    while (at > 0 && side->ways[at - 1].from_size + side->ways[at - 1].size >= distance) at--;
+    side->at = at;
 }
 
 static int64_t cost_up(kv_reach *reach, int64_t distance)
 {
     kv_ways *const up = &reach->up;
-    while (up->at >= 0 && up->ways[up->at].from_size >= distance) up->at--;
-    int64_t cost = 0, beyond = distance;
-    if (up->at >= 0) {
-        const kv_way *const w = &up->ways[up->at];
-        cost = cost_on(w, distance), beyond -= w->from_size + w->size;
-    }
-    if (beyond > 0)
-        cost += at_most_out_of_reach((kv_int128)reach->slack_slope * beyond >> reach->shift);
-    return cost;
+    go_to(up, distance);
+    if (up->at < up->n) return cost_on(&up->ways[up->at], distance);
+    if (up->n == 0) return slack(reach, distance);
+    const kv_way *const last = &up->ways[up->n - 1];
+    return last->from_cost + last->cost + slack(reach, distance - last->from_size - last->size);
 }
 
 static int64_t cost_down(kv_reach *reach, int64_t distance)
 {
     kv_ways *const down = &reach->down;
-    while (down->at < down->n &&
-           down->ways[down->at].from_size + down->ways[down->at].size < distance)
-        down->at++;
+    go_to(down, distance);
     return down->at < down->n ? cost_on(&down->ways[down->at], distance) : KV_OUT_OF_REACH;
+}
+
+/* Moves the budgets around a size up to it: below < size <= above, within low and high. */
+static void go_between(kv_reach *reach, int64_t size)
+{
+    const kv_relaxation *const r = reach->relaxation;
+    int64_t const at = reach->vertex + size, end = reach->vertex + reach->high + 1;
+    reach->above = kv_budgets_first(reach->budgets, r, at, end) - reach->vertex;
+    reach->below =
+        kv_budgets_last(reach->budgets, r, reach->vertex + reach->low, at) - reach->vertex;
 }
 
 int64_t kv_reach_cost(kv_reach *reach, int64_t size)
 {
-    if (size < reach->low) return cost_up(reach, reach->low - size);
-    if (size > reach->high) return cost_down(reach, size - reach->high);
-    return 0;
+    if (size <= reach->low) return size < reach->low ? cost_up(reach, reach->low - size) : 0;
+    if (size >= reach->high) return size > reach->high ? cost_down(reach, size - reach->high) : 0;
+    if (!reach->budgets->is_single && reach->budgets->resolution == 0) return 0;
+    if (size > reach->above) go_between(reach, size);
+    if (size == reach->above) return 0;
+    int64_t const up = cost_up(reach, reach->above - size);
+    int64_t const down = cost_down(reach, size - reach->below);
+    return up < down ? up : down;
 }

@@ -2,8 +2,8 @@
  * other modules.
  *
  * The groups not yet added can change the size only along the convex hulls of their moves, cheapest
- * slope first. A final size above `high` is of no use; one below `low` costs slack_slope for each
- * unit that it falls short, for it competes at the budget `low`. */
+ * slope first. Final sizes compete at the next budget asked for: one above all budgets is of no
+ * use, one below costs slack_slope for each unit that it falls short. */
 #ifndef KVANT_TUNER_FRONTIER_REACH_H
 #define KVANT_TUNER_FRONTIER_REACH_H
 
@@ -23,13 +23,18 @@ typedef struct {
 
 typedef struct {
     kv_way *ways;  /* by rising slope */
-    int64_t n, at; /* at: where the last query was */
+    int64_t n, at; /* at: the way of the last query */
 } kv_ways;
 
 typedef struct {
-    kv_ways up, down;
-    int64_t low, high, slack_slope;
+    const kv_relaxation *relaxation;
+    const kv_budgets *budgets;
+    int64_t vertex;    /* sizes are relative to this */
+    int64_t low, high; /* first and last budget asked for */
+    int64_t slack_slope;
     int shift;
+    kv_ways up, down;
+    int64_t below, above; /* the budgets around the last query */
 } kv_reach;
 
 enum { KV_COST_BITS = 60 };                /* costs are below 2^60 */
@@ -39,14 +44,16 @@ kv_status kv_reach_create(kv_reach *out, int64_t n_moves, kv_error *err);
 void kv_reach_free(kv_reach *reach);
 
 /* Takes in the moves of n_active groups, [first_move[a], first_move[a + 1]) by rising size, one of
- * them nothing; low, high, slack_slope and shift are set before. */
+ * them nothing; all from relaxation to shift is set before. */
 void kv_reach_build(kv_reach *reach, const kv_move *moves, const int64_t *first_move,
                     int64_t n_active);
 
-/* Forgets the groups up to a: they have been added. Queries then start anew. */
+/* Forgets the groups up to a: they have been added. */
 void kv_reach_added(kv_reach *reach, int64_t a);
 
-/* Never more than what a sum of this size must still cost. Sizes must not fall between queries. */
+/* Never more than what a sum of this size must still cost. Sizes must not fall between queries;
+ * kv_reach_restart, which is needed before the first one, lets them start anew. */
+void kv_reach_restart(kv_reach *reach);
 int64_t kv_reach_cost(kv_reach *reach, int64_t size);
 
 #endif

@@ -20,22 +20,23 @@
 /* tau starts at this part of a segment's largest cost and grows by this factor. */
 enum { FIRST_TAU = 256, TAU_GROWTH = 2 };
 
+/* A sum, and where it came from: its index in the list before, and the option added to that. */
 typedef struct {
     int64_t size, error, cost;
+    uint32_t parent;
+    uint16_t option;
 } partial_sum;
 
-/* Where a partial sum came from: index in the list before, and which move was added. */
+/* What stays of it for tracing back. */
 typedef struct {
     uint32_t parent;
-    uint16_t move;
+    uint16_t option;
 } origin;
 
-/* One list plus one move, while lists are merged: its first sum not yet taken. */
 typedef struct {
-    int64_t size, error;
-    size_t at;
-    int64_t move;
-} stream;
+    partial_sum *sums;
+    size_t capacity;
+} sums;
 
 typedef struct {
     const kv_relaxation *relaxation;
@@ -50,9 +51,8 @@ typedef struct {
     kv_move *moves;            /* of active group a: [first_move[a], first_move[a + 1]) */
     int64_t *first_move;       /* [n_groups + 1] */
     int64_t *most;             /* [n_groups + 1] size that active groups from a on can add */
-    stream *heap;              /* [most options of a group] */
-    partial_sum *list, *next;
-    size_t n, list_capacity, next_capacity;
+    sums list, work, spare;
+    size_t n;        /* of list */
     origin *origins; /* of the list after active group a: [first_origin[a], ...) */
     size_t *first_origin, n_origins, origins_capacity, max_states;
 } search;
@@ -61,16 +61,12 @@ static kv_status create(search *s, const kv_relaxation *r, kv_error *err)
 {
     kv_status status = KV_OK;
     size_t const n = (size_t)r->n_groups + 1;
-    int64_t largest = 0;
-    for (int64_t g = 0; g < r->n_groups; g++)
-        if (r->first[g + 1] - r->first[g] > largest) largest = r->first[g + 1] - r->first[g];
     KV_TRY(kv_allocate((void **)&s->hull_at, n, sizeof *s->hull_at, err));
     KV_TRY(kv_allocate((void **)&s->active, n, sizeof *s->active, err));
     KV_TRY(kv_allocate3_unset((void **)&s->moves, 1, 1, (size_t)r->first[r->n_groups],
                               sizeof *s->moves, err));
     KV_TRY(kv_allocate((void **)&s->first_move, n, sizeof *s->first_move, err));
     KV_TRY(kv_allocate((void **)&s->most, n, sizeof *s->most, err));
-    KV_TRY(kv_allocate((void **)&s->heap, (size_t)largest, sizeof *s->heap, err));
     KV_TRY(kv_allocate((void **)&s->first_origin, n, sizeof *s->first_origin, err));
     KV_TRY(kv_reach_create(&s->reach, r->first[r->n_groups], err));
     for (int64_t g = 0; g < r->n_groups; g++) s->hull_at[g] = r->hull_first[g];
@@ -87,9 +83,9 @@ static void clear(search *s)
     kv_free(s->moves);
     kv_free(s->first_move);
     kv_free(s->most);
-    kv_free(s->heap);
-    kv_free(s->list);
-    kv_free(s->next);
+    kv_free(s->list.sums);
+    kv_free(s->work.sums);
+    kv_free(s->spare.sums);
     kv_free(s->origins);
     kv_free(s->first_origin);
 }
@@ -112,6 +108,8 @@ static bool enter(search *s)
     for (s->shift = 0; largest >> s->shift >= (kv_int128)1 << KV_COST_BITS;) s->shift++;
     s->reach.low = first - s->size, s->reach.high = last - s->size;
     s->reach.slack_slope = s->step.error, s->reach.shift = s->shift;
+    s->reach.vertex = s->size, s->reach.relaxation = s->relaxation;
+    s->reach.budgets = s->budgets;
     return true;
 }
 
@@ -144,86 +142,106 @@ static void admit(search *s, int64_t tau)
         s->most[a] = s->most[a + 1] + s->moves[s->first_move[a + 1] - 1].size;
 }
 
-static bool is_before(const search *s, const stream *a, const stream *b)
+static kv_status make_room(sums *to, size_t n, size_t wanted, kv_error *err)
 {
-    if (a->size != b->size) return a->size < b->size;
-    if (a->error != b->error) return a->error < b->error;
-    return s->moves[a->move].option < s->moves[b->move].option;
+    if (wanted <= to->capacity) return KV_OK;
+    return kv_grow((void **)&to->sums, &to->capacity, n, wanted, sizeof *to->sums, err);
 }
 
-static void sink(const search *s, int64_t n, int64_t i)
+static kv_status check_number(const search *s, size_t n, kv_error *err)
 {
-    stream const x = s->heap[i];
-    for (int64_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
-        if (child + 1 < n && is_before(s, &s->heap[child + 1], &s->heap[child])) child++;
-        if (!is_before(s, &s->heap[child], &x)) break;
-        s->heap[i] = s->heap[child], i = child;
+    if (n <= s->max_states) return KV_OK;
+    return KV_FAIL(err, KV_ENOMEM,
+                   "exact search holds more than %zu partial sums between two vertices of the "
+                   "relaxation; sizes or errors of fewer digits would make it shorter",
+                   s->max_states);
+}
+
+/* Every sum of the list plus one move, without those that with the groups that follow come to no
+ * budget at a cost of at most tau; returns how many there are. */
+static size_t add_move(search *s, const kv_move *move, int64_t most, int64_t tau, partial_sum *out)
+{
+    size_t n = 0;
+    kv_reach_restart(&s->reach);
+    for (size_t i = 0; i < s->n; i++) {
+        const partial_sum *const p = &s->list.sums[i];
+        int64_t const size = p->size + move->size, cost = p->cost + move->cost;
+        if (cost > tau || size + most < 0 || cost + kv_reach_cost(&s->reach, size) > tau) continue;
+        out[n++] =
+            (partial_sum){size, p->error + move->error, cost, (uint32_t)i, (uint16_t)move->option};
     }
-    s->heap[i] = x;
+    return n;
 }
 
-/* Moves a stream to the first sum from `at` on that is not too costly; false at its end. */
-static bool advance(const search *s, stream *x, int64_t tau)
+/* Merges sums a and b, each by rising size and falling error, and drops what is dominated; of equal
+ * ones the lower option stays. out may be where b ends less n_a. Returns how many stay. The loop is
+ * without branches that depend on the order of sizes: that order is as good as random. */
+static size_t merge(partial_sum *out, const partial_sum *a, size_t n_a, const partial_sum *b,
+                    size_t n_b)
 {
-    const kv_move *const m = &s->moves[x->move];
-    while (x->at < s->n && s->list[x->at].cost + m->cost > tau) x->at++;
-    if (x->at == s->n) return false;
-    x->size = s->list[x->at].size + m->size;
-    x->error = s->list[x->at].error + m->error;
-    return true;
+    const partial_sum *const a_end = a + n_a, *const b_end = b + n_b;
+    int64_t best = INT64_MAX;
+    size_t n = 0;
+    while (a < a_end && b < b_end) {
+        bool is_b = b->size < a->size;
+        if (b->size == a->size)
+            is_b = b->error < a->error || (b->error == a->error && b->option < a->option);
+        partial_sum const x = *(is_b ? b : a);
+        a += !is_b, b += is_b;
+        out[n] = x;
+        bool const is_kept = x.error < best;
+        n += is_kept;
+        best = is_kept ? x.error : best;
+    }
+    for (; a < a_end; a++)
+        if (a->error < best) best = a->error, out[n++] = *a;
+    for (; b < b_end; b++)
+        if (b->error < best) best = b->error, out[n++] = *b;
+    return n;
 }
 
-static kv_status make_room(search *s, size_t wanted, kv_error *err)
+/* Merges the last two runs of s->work, which start at from[0] and from[1] and end at from[2]. */
+static kv_status merge_runs(search *s, size_t *from, kv_error *err)
 {
-    if (wanted > s->max_states)
-        return KV_FAIL(err, KV_ENOMEM,
-                       "exact search holds more than %zu partial sums between two vertices of the "
-                       "relaxation; sizes or errors of fewer digits would make it shorter",
-                       s->max_states);
     kv_status status = KV_OK;
-    size_t const n = wanted - s->n_origins;
-    KV_TRY(kv_grow((void **)&s->next, &s->next_capacity, n - 1, n, sizeof *s->next, err));
-    KV_TRY(kv_grow((void **)&s->origins, &s->origins_capacity, wanted - 1, wanted,
-                   sizeof *s->origins, err));
+    size_t const n = from[1] - from[0];
+    KV_TRY(make_room(&s->spare, 0, n, err));
+    if (n) memcpy(s->spare.sums, s->work.sums + from[0], n * sizeof *s->spare.sums);
+    from[1] = from[0] + merge(s->work.sums + from[0], s->spare.sums, n, s->work.sums + from[1],
+                              from[2] - from[1]);
 done:
     return status;
 }
 
-/* Adds the moves of an active group to every sum of the list; what is dominated, or with the groups
- * that follow comes to no budget at a cost of at most tau, is left out. */
+/* Adds the moves of an active group to every sum of the list. Runs of one move each are merged like
+ * the digits of a binary counter, so that little more is held than stays. */
 static kv_status add_group(search *s, int64_t a, int64_t tau, kv_error *err)
 {
     kv_status status = KV_OK;
-    int64_t n_streams = 0, best = INT64_MAX;
-    size_t n = 0;
+    enum { MAX_RUNS = 20 };
+    size_t from[MAX_RUNS + 1] = {0};
+    int n_runs = 0;
     kv_reach_added(&s->reach, a);
     for (int64_t m = s->first_move[a]; m < s->first_move[a + 1]; m++) {
-        s->heap[n_streams] = (stream){.move = m};
-        n_streams += advance(s, &s->heap[n_streams], tau);
+        size_t const used = from[n_runs];
+        KV_TRY(make_room(&s->work, used, used + s->n, err));
+        from[n_runs + 1] =
+            used + add_move(s, &s->moves[m], s->most[a + 1], tau, s->work.sums + used);
+        n_runs++;
+        for (int64_t digit = m + 1 - s->first_move[a]; digit % 2 == 0; digit /= 2, n_runs--)
+            KV_TRY(merge_runs(s, from + n_runs - 2, err));
+        KV_TRY(check_number(s, from[n_runs], err));
     }
-    for (int64_t i = n_streams / 2 - 1; i >= 0; i--) sink(s, n_streams, i);
-    while (n_streams) {
-        stream *const first = &s->heap[0];
-        if (first->error < best && first->size + s->most[a + 1] >= 0) {
-            best = first->error;
-            int64_t const cost = s->list[first->at].cost + s->moves[first->move].cost;
-            if (cost + kv_reach_cost(&s->reach, first->size) <= tau) {
-                if (n == s->next_capacity || s->n_origins + n == s->origins_capacity)
-                    KV_TRY(make_room(s, s->n_origins + n + 1, err));
-                s->next[n] = (partial_sum){first->size, first->error, cost};
-                s->origins[s->n_origins + n++] =
-                    (origin){(uint32_t)first->at, (uint16_t)(first->move - s->first_move[a])};
-            }
-        }
-        first->at++;
-        if (!advance(s, first, tau)) s->heap[0] = s->heap[--n_streams];
-        sink(s, n_streams, 0);
-    }
-    s->first_origin[a] = s->n_origins, s->n_origins += n, s->n = n;
-    partial_sum *const list = s->list;
-    size_t const capacity = s->list_capacity;
-    s->list = s->next, s->list_capacity = s->next_capacity;
-    s->next = list, s->next_capacity = capacity;
+    for (; n_runs > 1; n_runs--) KV_TRY(merge_runs(s, from + n_runs - 2, err));
+    s->n = from[1];
+    KV_TRY(check_number(s, s->n_origins + s->n, err));
+    KV_TRY(kv_grow((void **)&s->origins, &s->origins_capacity, s->n_origins, s->n_origins + s->n,
+                   sizeof *s->origins, err));
+    for (size_t i = 0; i < s->n; i++)
+        s->origins[s->n_origins + i] = (origin){s->work.sums[i].parent, s->work.sums[i].option};
+    s->first_origin[a] = s->n_origins, s->n_origins += s->n;
+    sums const list = s->list;
+    s->list = s->work, s->work = list;
 done:
     return status;
 }
@@ -234,8 +252,8 @@ static kv_status search_below(search *s, int64_t tau, kv_error *err)
     kv_status status = KV_OK;
     admit(s, tau);
     kv_reach_build(&s->reach, s->moves, s->first_move, s->n_active);
-    KV_TRY(kv_grow((void **)&s->list, &s->list_capacity, 0, 1, sizeof *s->list, err));
-    s->list[0] = (partial_sum){0};
+    KV_TRY(make_room(&s->list, 0, 1, err));
+    s->list.sums[0] = (partial_sum){0};
     s->n = 1, s->n_origins = 0;
     for (int64_t a = 0; a < s->n_active; a++) KV_TRY(add_group(s, a, tau, err));
 done:
@@ -253,19 +271,20 @@ static int64_t last_budget(const search *s, int64_t from, int64_t until)
 /* The last budget for which sum i is the best of the list; -1 for none. */
 static int64_t own_budget(const search *s, size_t i)
 {
-    return last_budget(s, s->list[i].size, i + 1 < s->n ? s->list[i + 1].size : s->step.size);
+    return last_budget(s, s->list.sums[i].size,
+                       i + 1 < s->n ? s->list.sums[i + 1].size : s->step.size);
 }
 
 /* The tau above which nothing asked for can be missing: nothing as good as what was found. */
 static int64_t needed(const search *s)
 {
     /* Before the first sum there is the vertex. */
-    int64_t const first = last_budget(s, 0, s->n ? s->list[0].size : s->step.size);
+    int64_t const first = last_budget(s, 0, s->n ? s->list.sums[0].size : s->step.size);
     int64_t tau = first < 0 ? 0 : cost_of(s, first, 0);
     for (size_t i = 0; i < s->n; i++) {
         int64_t const budget = own_budget(s, i);
         if (budget < 0) continue;
-        int64_t const corner = cost_of(s, budget, s->list[i].error);
+        int64_t const corner = cost_of(s, budget, s->list.sums[i].error);
         if (corner > tau) tau = corner;
     }
     return tau;
@@ -279,7 +298,7 @@ static void trace(const search *s, size_t i, uint16_t *row)
         row[g] = (uint16_t)r->efficient[r->hull[s->hull_at[g]]].option;
     for (int64_t a = s->n_active - 1; a >= 0; a--) {
         origin const o = s->origins[s->first_origin[a] + i];
-        row[s->active[a]] = (uint16_t)s->moves[s->first_move[a] + o.move].option;
+        row[s->active[a]] = o.option;
         i = o.parent;
     }
 }
@@ -298,8 +317,8 @@ static kv_status solve_segment(search *s, kv_points *points, kv_error *err)
     for (size_t i = 0; i < s->n; i++) {
         uint16_t *row;
         if (own_budget(s, i) < 0) continue;
-        KV_TRY(kv_points_add(&row, points, s->relaxation, s->size + s->list[i].size,
-                             s->error + s->list[i].error, err));
+        KV_TRY(kv_points_add(&row, points, s->relaxation, s->size + s->list.sums[i].size,
+                             s->error + s->list.sums[i].error, err));
         trace(s, i, row);
     }
 done:

@@ -75,7 +75,7 @@ kv_status kv_frontier_dense(kv_points *points, const kv_relaxation *relaxation,
 
 /* Segments: a search between neighbouring vertices of the relaxation. KV_ENOMEM where one search
  * would hold more than max_states partial sums (at most KV_SEGMENT_STATES). */
-enum { KV_SEGMENT_STATES = 1 << 28 };
+enum { KV_SEGMENT_STATES = 1 << 25 };
 kv_status kv_frontier_segments(kv_points *points, const kv_relaxation *relaxation,
                                const kv_budgets *budgets, int64_t max_states, kv_error *err);
 
