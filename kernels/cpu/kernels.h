@@ -27,6 +27,11 @@ enum {
  * logits are 0 and their weights are exactly 0. */
 #define KV_HIDDEN_LOGIT (-1e30f)
 
+/* The least weight beside the row's largest, 1, that outputs are formed with: 2^24 smaller ones do
+ * not reach the last bit of a sum even in double, but products of them with values would be
+ * subnormal, and such an FMA takes a hundred times as long. */
+#define KV_LEAST_WEIGHT 0x1p-86f
+
 /* 16 rows of one key scheme. */
 typedef struct {
     float max[KV_LANES];         /* in */
@@ -104,10 +109,11 @@ typedef struct {
     /* l^ becomes exp(l^ - max); sums as in kv_lane_sums */
     void (*row_compare)(kv_lane_sums *sums, float *quantized, const float *exact,
                         const float *exact_weights, int64_t width, int64_t n);
-    /* sum |p - p^| of p = exact weight * exact_inverse, p^ = weight * inverse */
-    void (*row_variation)(double variation[KV_LANES], const float *weights,
-                          const float *exact_weights, const float exact_inverse[KV_LANES],
-                          const float inverse[KV_LANES], int64_t width, int64_t n);
+    /* sum |p - p^| of p = exact weight * exact_inverse, p^ = weight * inverse; then weights below
+     * KV_LEAST_WEIGHT become 0 */
+    void (*row_finish)(double variation[KV_LANES], float *weights, const float *exact_weights,
+                       const float exact_inverse[KV_LANES], const float inverse[KV_LANES],
+                       int64_t width, int64_t n);
     /* the KV_TOP_KEPT best tokens of each lane: for every k of kv_top_k the k best come first */
     void (*row_top)(kv_lane_top *top, const float *l, int64_t width, int64_t n);
 

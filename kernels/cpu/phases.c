@@ -214,10 +214,8 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
         w->sums[j * width + lane0 + i] = sums.sum[i];
         exact_inverse[i] = (float)(1 / w->lanes[lane0 + i].sum);
         inverse[i] = (float)(1 / sums.sum[i]);
-        variation[i] = NAN;
     }
-    if (want_rows)
-        k->row_variation(variation, quantized, exact_weights, exact_inverse, inverse, KV_LANES, n);
+    k->row_finish(variation, quantized, exact_weights, exact_inverse, inverse, KV_LANES, n);
     for (int64_t i = 0; i < KV_LANES && lane0 + i < w->n_rows; i++) {
         const kv_cpu_lane *const lane = &w->lanes[lane0 + i];
         int64_t const scheme = w->head * plan->keys.n + w->group_first + j;
@@ -228,7 +226,7 @@ static void compare_rows(kv_cpu_work *w, kv_lane_top *top, int64_t j, int64_t la
         row->logit_err_max = (double)sums.err_max[i];
         row->logit_err_square = sums.err_square[i];
         row->kl = kl < 0 ? 0 : kl;
-        row->tv = variation[i] / 2;
+        row->tv = want_rows ? variation[i] / 2 : NAN;
         row->needle_margin = margin[i];
         memcpy(row->top_agree, agree[i], sizeof row->top_agree);
     }

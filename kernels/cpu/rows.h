@@ -61,16 +61,18 @@ static void row_compare(kv_lane_sums *sums, float *quantized, const float *exact
     vecd_store(sums->cross, cross);
 }
 
-static void row_variation(double variation[KV_LANES], const float *weights,
-                          const float *exact_weights, const float exact_inverse[KV_LANES],
-                          const float inverse[KV_LANES], int64_t width, int64_t n)
+static void row_finish(double variation[KV_LANES], float *weights, const float *exact_weights,
+                       const float exact_inverse[KV_LANES], const float inverse[KV_LANES],
+                       int64_t width, int64_t n)
 {
     vec const a = vec_load(exact_inverse), b = vec_load(inverse);
+    vec const least = vec_all(KV_LEAST_WEIGHT), zero = vec_all(0);
     vecd sum = vecd_zero();
     for (int64_t t = 0; t < n; t++) {
+        vec const w = vec_load(weights + t * width);
         vec const p = vec_mul(vec_load(exact_weights + t * width), a);
-        vec const q = vec_mul(vec_load(weights + t * width), b);
-        sum = vecd_add(sum, vec_abs(vec_sub(p, q)));
+        sum = vecd_add(sum, vec_abs(vec_sub(p, vec_mul(w, b))));
+        vec_store(weights + t * width, vec_if_less(w, least, zero, w));
     }
     vecd_store(variation, sum);
 }
