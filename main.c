@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/backend.h"
@@ -24,12 +25,15 @@
 #include "results/table.h"
 #include "sim/capture.h"
 #include "sim/config.h"
+#include "sim/heads_keys.h"
 #include "sim/metrics.h"
 #include "sim/sweep.h"
 #include "tuner/capacity.h"
 #include "tuner/engine.h"
 #include "tuner/problem_result.h"
 #include "tuner/solution.h"
+#include "tuner/strategies.h"
+#include "tuner/tune.h"
 
 enum { MAX_REPEATED = 64 };
 
@@ -664,11 +668,223 @@ done:
     return status;
 }
 
-/* kvant tune CONFIG.yaml: measures. */
+/* ---- tune CONFIG.yaml ---- */
+
+/* Everything of a tuning by configuration. */
+typedef struct {
+    kv_config config;
+    kv_tune_settings settings;
+    kv_tuning *tuning;
+    kv_text text; /* effective configuration */
+    char *path, *policy, *cache;
+    char *seeds, *generator;
+    double shown_s; /* of the progress */
+} tune_run;
+
+static void free_tune_run(tune_run *r)
+{
+    kv_tuning_free(r->tuning);
+    kv_config_free_contents(&r->config);
+    kv_tune_settings_free_contents(&r->settings);
+    kv_text_free(&r->text);
+    kv_free(r->path), kv_free(r->policy), kv_free(r->cache);
+    kv_free(r->seeds), kv_free(r->generator);
+}
+
+/* The configuration with its `tune:`; options of the command line are further --set. */
+static kv_status load_tuning(tune_run *r, const options *o, kv_error *err)
+{
+    const struct {
+        const char *key, *value;
+    } extra[] = {
+        {"tune.effort", o->effort}, {"tune.table", o->table}, {"tune.resolution", o->resolution}};
+    enum { N_EXTRA = sizeof extra / sizeof extra[0] };
+    kv_status status = KV_OK;
+    const char *sets[MAX_REPEATED + N_EXTRA];
+    kv_text texts[N_EXTRA] = {0};
+    size_t n = (size_t)o->n_sets;
+    char *config_text = NULL;
+    kv_config_section const section = kv_tune_section(&r->settings);
+    memcpy(sets, o->sets, n * sizeof *sets);
+    for (int i = 0; i < N_EXTRA; i++) {
+        if (!extra[i].value) continue;
+        KV_TRY(kv_text_add(&texts[i], err, "%s=%s", extra[i].key, extra[i].value));
+        sets[n++] = texts[i].data;
+    }
+    kv_config_sources const sources = {.sets = sets,
+                                       .n_sets = n,
+                                       .data_dirs = data_dirs,
+                                       .n_data_dirs = N_DATA_DIRS,
+                                       .sections = &section,
+                                       .n_sections = 1};
+    r->settings.data_dirs = data_dirs, r->settings.n_data_dirs = N_DATA_DIRS;
+    KV_TRY(kv_config_load(&r->config, o->arguments[0], &sources, err));
+    if (!r->settings.is_given) KV_TRY(kv_tune_settings_defaults(&r->settings, err));
+    KV_TRY(kv_config_text(&config_text, &r->config, err));
+    KV_TRY(kv_text_add(&r->text, err, "%s", config_text));
+done:
+    for (int i = 0; i < N_EXTRA; i++) kv_text_free(&texts[i]);
+    kv_free(config_text);
+    return status;
+}
+
+/* --max-error and --max-bytes in place of the configuration's budget. */
+static kv_status replace_budget(kv_tune_settings *s, const kv_config *config, const options *o,
+                                kv_error *err)
+{
+    kv_budget budget;
+    int64_t resolution;
+    if (!o->max_error && !o->max_bytes) return KV_OK;
+    kv_status const status = read_limits(&budget, &resolution, o, err);
+    if (status != KV_OK) return status;
+    double const context = (double)(s->context ? s->context : config->heads.tokens);
+    s->max_error = s->max_bytes_per_token = s->max_bits = 0;
+    if (s->match) *s->match = 0;
+    if (o->max_error)
+        s->max_error = budget.limit;
+    else
+        s->max_bytes_per_token = *s->table ? budget.limit : budget.limit / context;
+    return KV_OK;
+}
+
+/* NAME.h5, NAME.policy.yaml and NAME.h5.cache, unless told otherwise. */
+static kv_status name_outputs(tune_run *r, const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_text policy = {0}, cache = {0};
+    if (o->output)
+        KV_TRY(kv_duplicate(&r->path, o->output, err));
+    else
+        KV_TRY(default_output(&r->path, o->arguments[0], err));
+    size_t const length = strlen(r->path);
+    bool const has_end = length > 3 && strcmp(r->path + length - 3, ".h5") == 0;
+    if (o->policy)
+        KV_TRY(kv_text_add(&policy, err, "%s", o->policy));
+    else
+        KV_TRY(kv_text_add(&policy, err, "%.*s.policy.yaml", (int)(length - (has_end ? 3 : 0)),
+                           r->path));
+    KV_TRY(kv_text_add(&cache, err, "%s.cache", r->path));
+    r->policy = kv_text_take(&policy), r->cache = kv_text_take(&cache);
+done:
+    kv_text_free(&policy), kv_text_free(&cache);
+    return status;
+}
+
+static double monotonic_s(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void show_tuning(void *context, const char *task, double share, double eta_s)
+{
+    static const char bar[] = "##############################";
+    tune_run *const r = context;
+    int const width = (int)sizeof bar - 1, filled = (int)(width * share);
+    double const now = monotonic_s();
+    char eta[32] = "";
+    if (now - r->shown_s < 0.1) return;
+    r->shown_s = now;
+    if (eta_s >= 0) snprintf(eta, sizeof eta, "  ETA %.0f s", eta_s);
+    fprintf(stderr, "\r[%.*s%*s] %s%s\033[K", filled, bar, width - filled, "", task, eta);
+}
+
+static kv_status start_tuning(tune_run *r, const options *o, bool is_dry, kv_error *err)
+{
+    kv_tune_environment e = {.threads = o->threads, .is_cancelled = run_is_cancelled, .context = r};
+    kv_status status = KV_OK;
+    if (!e.threads) e.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (o->time_limit && (!kv_parse_real(o->time_limit, &e.time_limit) || !(e.time_limit > 0)))
+        KV_TRY(KV_FAIL(err, KV_EREQUEST, "--time-limit: expected seconds above 0, found \"%s\"",
+                       o->time_limit));
+    KV_TRY(kv_backend_find(&e.backend, o->backend ? o->backend : "auto", err));
+    if (!is_dry && !*r->settings.table) e.cache_path = r->cache;
+    if (!o->quiet && isatty(STDERR_FILENO)) e.progress = show_tuning;
+    KV_TRY(kv_tuning_create(&r->tuning, &r->config, &r->settings, &e, err));
+    KV_TRY(kv_tune_settings_text(&r->text, &r->settings, err));
+done:
+    return status;
+}
+
+static kv_status origin_of(tune_run *r, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_text seeds = {0}, generator = {0};
+    const kv_heads_config *const heads = &r->config.heads;
+    KV_TRY(kv_keys_value(&seeds, heads, kv_keys_find(&kv_heads_table, "seeds"), err));
+    KV_TRY(kv_keys_value(&generator, heads, kv_keys_find(&kv_heads_table, "generator"), err));
+    r->seeds = kv_text_take(&seeds), r->generator = kv_text_take(&generator);
+done:
+    kv_text_free(&seeds), kv_text_free(&generator);
+    return status;
+}
+
+/* Runs it, and says on stderr what the report does not. */
+static kv_status measure_tuning(tune_run *r, const options *o, kv_error *err)
+{
+    int64_t const before = kv_tuning_cached(r->tuning);
+    if (before && !o->quiet)
+        fprintf(stderr, "%lld measurements of an earlier run are in %s\n", (long long)before,
+                r->cache);
+    catch_interrupts();
+    kv_status const status = kv_tuning_run(r->tuning, err);
+    if (!o->quiet && isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+    if (!o->quiet) fputs(kv_tuning_notes(r->tuning), stderr);
+    if (status == KV_EINTERRUPTED)
+        fprintf(stderr, "kvant: %lld measurements are kept in %s; the same command goes on\n",
+                (long long)kv_tuning_cached(r->tuning), r->cache);
+    return status;
+}
+
+/* kvant tune CONFIG.yaml: measures. What there is is written also where it was stopped. */
 static kv_status tune_config(const options *o, kv_error *err)
 {
-    return KV_FAIL(err, KV_EUNSUPPORTED, "tune %s: tuning by configuration is not built in yet",
-                   o->arguments[0]);
+    kv_status status = KV_OK, ended = KV_OK;
+    tune_run r = {0};
+    kv_record *record = NULL;
+    int64_t explain;
+    kv_error stopped = {0};
+    KV_TRY(load_tuning(&r, o, err));
+    KV_TRY(replace_budget(&r.settings, &r.config, o, err));
+    KV_TRY(name_outputs(&r, o, err));
+    options mine = *o;
+    mine.policy = r.policy;
+    KV_TRY(check_outputs(&mine, r.path, o->arguments[0], err));
+    KV_TRY(check_outputs(&mine, r.path, r.config.heads.capture, err));
+    KV_TRY(check_outputs(&mine, r.path, *r.settings.table ? r.settings.table : NULL, err));
+    KV_TRY(start_tuning(&r, o, o->dry_run, err));
+    if (o->dry_run) {
+        printf("%s", r.text.data);
+        printf("# products          %.3g FLOP without the comparison\n", kv_tuning_flops(r.tuning));
+        goto done;
+    }
+    KV_TRY(origin_of(&r, err));
+    kv_provenance provenance = {.title = r.config.title,
+                                .config_text = r.text.data,
+                                .backend = "cpu",
+                                .device = "cpu",
+                                .seeds = r.seeds,
+                                .generator = r.generator,
+                                .argc = o->argc,
+                                .argv = o->argv};
+    kv_provenance_start(&provenance);
+    ended = measure_tuning(&r, o, &stopped);
+    const kv_outcome *const outcome = kv_tuning_outcome(r.tuning);
+    if (ended != KV_OK && (ended != KV_EINTERRUPTED || !outcome))
+        KV_TRY(KV_FAIL(err, ended, "%s", stopped.message));
+    provenance.is_complete = outcome->is_complete;
+    KV_TRY(read_explain(&explain, outcome->problem, o, err));
+    KV_TRY(kv_outcome_record(&record, outcome, err));
+    KV_TRY(kv_provenance_add(record, &provenance, err));
+    KV_TRY(finish_tuning(&mine, outcome, r.path, record, explain, err));
+    /* Cut short, a budget is met only where that was verified. */
+    if (ended != KV_OK && !outcome->is_verified) *o->code = 1;
+    if (interrupted) *o->code = 1;
+done:
+    kv_record_free(record);
+    free_tune_run(&r);
+    return status;
 }
 
 static kv_status run_tune(const options *o, kv_error *err)
@@ -780,14 +996,27 @@ static kv_status list_backends(kv_error *err)
     return KV_OK;
 }
 
+static void print_key(const kv_key_description *key)
+{
+    printf("%-32s %-14s %-12s %s%s%s\n%34s%s\n", key->path, key->type, key->preset, key->range,
+           *key->unit ? " " : "", key->unit, "", key->help);
+}
+
 static kv_status list_keys(kv_error *err)
 {
     (void)err;
     kv_key_description key;
     printf("%-32s %-14s %-12s %s\n", "key", "type", "default", "range or choices, unit");
-    for (size_t i = 0; kv_config_describe_key(&key, i); i++)
-        printf("%-32s %-14s %-12s %s%s%s\n%34s%s\n", key.path, key.type, key.preset, key.range,
-               *key.unit ? " " : "", key.unit, "", key.help);
+    for (size_t i = 0; kv_config_describe_key(&key, i); i++) print_key(&key);
+    for (size_t i = 0; kv_tune_describe_key(&key, i); i++) print_key(&key);
+    return KV_OK;
+}
+
+static kv_status list_baselines(kv_error *err)
+{
+    (void)err;
+    for (size_t i = 0; kv_strategy_at(i); i++)
+        printf("%-10s %s\n", kv_strategy_at(i)->name, kv_strategy_at(i)->about);
     return KV_OK;
 }
 
@@ -828,7 +1057,7 @@ static const struct {
 } lists[] = {
     {"formats", list_formats}, {"options", list_options}, {"schemes", list_schemes},
     {"metrics", list_metrics}, {"models", list_models},   {"backends", list_backends},
-    {"keys", list_keys},       {"engines", list_engines},
+    {"keys", list_keys},       {"engines", list_engines}, {"baselines", list_baselines},
 };
 
 static kv_status run_list(const options *o, kv_error *err)
@@ -905,6 +1134,19 @@ static const command commands[] = {
      "int4/32x1:zero:scale=f16; see kvant list formats, options (tiles too) and schemes.\n",
      "osbtrnq", 1, 1, run_sweep},
     {"tune", "[CONFIG.yaml]", "choose each layer's schemes within a budget",
+     "With CONFIG.yaml: measures what each scheme does in each layer of a decode stack, solves\n"
+     "exactly for the budget in its `tune:` section (kvant list keys), verifies the choice end to "
+     "end,\n"
+     "also on seeds the search never saw, and compares it with baselines. Writes NAME.h5, "
+     "NAME.policy.yaml\n"
+     "and keeps every measurement in NAME.h5.cache, so that the same command goes on after Ctrl-C "
+     "or\n"
+     "--time-limit and a greater --effort measures only what is new. Exit code 3: the budget is "
+     "not met.\n\n"
+     "    kvant: 1\n"
+     "    model: llama-3.1-8b\n"
+     "    heads: {tokens: 8192}\n"
+     "    tune: {max_error: 0.02}        # or max_bits: 4.5, match: e4m3/tensor ...\n\n"
      "With --table TABLE: solves a table of errors and bytes that was measured elsewhere, "
      "exactly.\n"
      "Columns layer,key,value,error,bytes (a row a choice), or layer,tensor,scheme,error,bytes "
@@ -950,7 +1192,8 @@ static const command commands[] = {
      "nothing\n"
      "within the budget can be expressed, the nearest is printed.\n",
      "goTS", 1, 1, run_export},
-    {"list", "WHAT", "formats, options, schemes, metrics, models, engines, backends or keys",
+    {"list", "WHAT",
+     "formats, options, schemes, metrics, models, engines, baselines, backends or keys",
      "Printed from the tables the code uses.\n", "", 1, 1, run_list},
     {"bench", "", "measured speed of the main kernels beside the machine's peaks",
      "JSON: an array of {kernel, shape, seconds (median), rate, unit, bound, peak, fraction}.\n",

@@ -65,6 +65,17 @@ int64_t kv_tuning_cached(const kv_tuning *tuning)
     return tuning->cache ? kv_cache_count(tuning->cache) : 0;
 }
 
+double kv_tuning_flops(const kv_tuning *t)
+{
+    enum { POINTS = 6, ROUNDS = 2 }; /* of a verification, about */
+    if (!t->stack) return 0;
+    kv_stack_runs const none = {0}; /* the exact streams alone */
+    double const full = kv_stack_flops(t->stack, &none);
+    double const schemes = (double)(t->keys.n_choices + t->values.n_choices);
+    double const singles = schemes * (1 + (double)(t->layers + 1) / 2); /* local, to the end */
+    return full * ((double)t->n_search * singles + ROUNDS * POINTS * (double)t->n_held_out);
+}
+
 /* ---- restrictions ---- */
 
 /* A scheme that is forbidden wherever it stands becomes a ban for each tensor that has it. */

@@ -43,6 +43,9 @@ kv_status kv_tuning_run(kv_tuning *tuning, kv_error *err);
 
 const kv_outcome *kv_tuning_outcome(const kv_tuning *tuning);
 
+/* Floating-point operations of the table and the verification, for estimates of time. */
+double kv_tuning_flops(const kv_tuning *tuning);
+
 /* What the user should know besides: a line each, "" for nothing. */
 const char *kv_tuning_notes(const kv_tuning *tuning);
 
