@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "kernels/memory.h"
+#include "kernels/rope_pairs.h"
 
 enum { BLOCK = 64, CHUNK = 64 }; /* rows of a block; pairs whose block angles are held at a time */
 
@@ -180,28 +181,28 @@ void kv_rope_free(kv_rope *rope)
     kv_free(rope);
 }
 
-/* Multiplies `count` pairs (a[i * stride], b[i * stride]) by (cosine + i sine) * block. */
-static void rotate_pairs(float *a, float *b, int64_t stride, int64_t count, const double *cosine,
-                         const double *sine, const double *block_cosine, const double *block_sine,
-                         double direction, double magnitude)
+/* Doubles in the widest registers gain a tenth here and slow down by as much what runs after them.
+ */
+static kv_isa second_widest(void)
 {
-    for (int64_t i = 0; i < count; i++) {
-        double const c = (cosine[i] * block_cosine[i] - sine[i] * block_sine[i]) * magnitude;
-        double const s =
-            (sine[i] * block_cosine[i] + cosine[i] * block_sine[i]) * magnitude * direction;
-        double const x = a[i * stride], y = b[i * stride];
-        a[i * stride] = (float)(x * c - y * s);
-        b[i * stride] = (float)(y * c + x * s);
-    }
+    kv_isa const best = kv_isa_best();
+    return best > 0 && best + 1 == KV_ISA_COUNT ? (kv_isa)(best - 1) : best;
 }
 
 static void rotate(const kv_rope *rope, int64_t first, int64_t count, float *x, bool is_inverse)
 {
     bool const is_half = rope->layout == KV_ROPE_HALF;
     int64_t const stride = is_half ? 1 : 2, partner = is_half ? rope->pairs : 1;
-    double const direction = is_inverse ? -1 : 1;
-    double const magnitude = is_inverse ? 1 / rope->magnitude : rope->magnitude;
     double block_cosine[CHUNK], block_sine[CHUNK];
+    kv_rope_angles angles = {.block_cosine = block_cosine,
+                             .block_sine = block_sine,
+                             .sign = is_inverse ? -1 : 1,
+                             .magnitude = is_inverse ? 1 / rope->magnitude : rope->magnitude};
+#define KV_ROW(isa) kv_rope_pairs_##isa,
+    static void (*const variants[])(float *, float *, int64_t,
+                                    const kv_rope_angles *) = {KV_ISA_TABLE(KV_ROW)};
+#undef KV_ROW
+    kv_isa const isa = second_widest();
     for (int64_t row = 0; row < count;) {
         int64_t const start = (first + row) / BLOCK * BLOCK, offset = first + row - start;
         int64_t const rows = count - row < BLOCK - offset ? count - row : BLOCK - offset;
@@ -214,8 +215,9 @@ static void rotate(const kv_rope *rope, int64_t first, int64_t count, float *x, 
             for (int64_t r = 0; r < rows; r++) {
                 float *const a = x + (row + r) * rope->head_dim + pair * stride;
                 int64_t const table = (offset + r) * rope->pairs + pair;
-                rotate_pairs(a, a + partner, stride, n, rope->cosine + table, rope->sine + table,
-                             block_cosine, block_sine, direction, magnitude);
+                angles.count = n;
+                angles.cosine = rope->cosine + table, angles.sine = rope->sine + table;
+                variants[isa](a, a + partner, stride, &angles);
             }
         }
         row += rows;
