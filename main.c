@@ -1161,7 +1161,7 @@ static const command commands[] = {
      "Then\n\n"
      "    kvant show OUT.h5 --metric frontier --format csv\n"
      "    kvant plot OUT.h5 --metric frontier -o frontier.svg\n",
-     "oTEBpXZfqeLrsbt", 0, 1, run_tune},
+     "oTEBpXZfqeLrsbtn", 0, 1, run_tune},
     {"check", "FILE.yaml", "validate a configuration or policy and print the effective one",
      "A configuration is printed with every default filled in and policies written out, and can "
      "be\n"
