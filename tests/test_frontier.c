@@ -344,7 +344,8 @@ static void check_small(int64_t n_instances)
            n_instances, dense, points);
 }
 
-/* Both methods on instances too large to enumerate: equal to the last bit. */
+/* Instances too large to enumerate: both methods equal to the last bit where the dense program is
+ * small enough, single budgets and resolutions equal to what the whole frontier holds. */
 static bool is_equal(const kv_frontier *a, const kv_frontier *b)
 {
     size_t const n = (size_t)a->count;
@@ -354,6 +355,44 @@ static bool is_equal(const kv_frontier *a, const kv_frontier *b)
            memcmp(a->lower_bound, b->lower_bound, n * sizeof *a->lower_bound) == 0 &&
            memcmp(a->multiplier, b->multiplier, n * sizeof *a->multiplier) == 0 &&
            memcmp(a->option, b->option, n * (size_t)a->n_groups * sizeof *a->option) == 0;
+}
+
+static bool is_same_point(const kv_frontier *a, int64_t p, const kv_frontier *b, int64_t q)
+{
+    return a->size[p] == b->size[q] && a->error[p] == b->error[q] &&
+           a->lower_bound[p] == b->lower_bound[q] && a->multiplier[p] == b->multiplier[q] &&
+           memcmp(a->option + p * a->n_groups, b->option + q * b->n_groups,
+                  (size_t)a->n_groups * sizeof *a->option) == 0;
+}
+
+/* One budget of size or error, or a resolution, against the whole frontier. */
+static void check_part(const kv_frontier *whole, const kv_knapsack *k, int i)
+{
+    kv_error err = {0};
+    kv_frontier *f = NULL;
+    int64_t const n = whole->count, p = random_below(n), q = p + 1 < n ? p + 1 : p;
+    int64_t const range = whole->size[n - 1] - whole->size[0];
+    int64_t const resolution = 1 + random_below(range / 8 + 1);
+    int64_t const within =
+        whole->size[p] + random_below(whole->size[q] - whole->size[p] + (q == p));
+    kv_frontier_options const coarse = {.resolution = resolution};
+    kv_status const status = i % 4 == 0   ? kv_frontier_solve(&f, k, &coarse, &err)
+                             : i % 2 == 0 ? kv_knapsack_within_error(&f, k, whole->error[p], &err)
+                                          : kv_knapsack_within_size(&f, k, within, &err);
+    CHECK(status == KV_OK, "%s", err.message);
+    if (!f) return;
+    int64_t found = 0;
+    for (int64_t j = 0; j < n; j++) {
+        int64_t const above = whole->size[j] - whole->size[0];
+        int64_t const budget = (above + resolution - 1) / resolution * resolution;
+        bool const is_asked = j + 1 == n || budget < whole->size[j + 1] - whole->size[0];
+        if (i % 4 ? j != p : !is_asked) continue;
+        CHECK(found < f->count && is_same_point(f, found, whole, j), "part %d, point %" PRId64, i,
+              j);
+        found++;
+    }
+    CHECK(f->count == found, "part %d: %" PRId64 " of %" PRId64, i, f->count, found);
+    kv_frontier_free(f);
 }
 
 static void check_methods(int64_t n_groups, int64_t n_options, int64_t sizes, int64_t errors)
@@ -376,30 +415,18 @@ static void check_methods(int64_t n_groups, int64_t n_options, int64_t sizes, in
     }
     kv_knapsack const k = {n_groups, counts, lists};
     kv_frontier_options const whole = {0};
-    CHECK(kv_frontier_solve_by(&dense, &k, &whole, KV_METHOD_DENSE, KV_SEGMENT_STATES, &err) ==
-                  KV_OK &&
+    bool const is_dense = sizes <= 20000;
+    CHECK((!is_dense || kv_frontier_solve_by(&dense, &k, &whole, KV_METHOD_DENSE, KV_SEGMENT_STATES,
+                                             &err) == KV_OK) &&
               kv_frontier_solve_by(&segments, &k, &whole, KV_METHOD_SEGMENTS, KV_SEGMENT_STATES,
                                    &err) == KV_OK &&
               kv_frontier_solve(&best, &k, &whole, &err) == KV_OK,
           "%s", err.message);
-    if (dense && segments && best) {
-        CHECK(is_equal(dense, segments), "%" PRId64 " x %" PRId64 ": %" PRId64 ", %" PRId64,
-              n_groups, n_options, dense->count, segments->count);
-        CHECK(is_equal(dense, best), "%" PRId64 " x %" PRId64, n_groups, n_options);
-        for (int i = 0; i < 6; i++) {
-            int64_t const p = random_below(dense->count);
-            kv_frontier *one = NULL;
-            CHECK((i % 2 ? kv_knapsack_within_size(&one, &k, dense->size[p], &err)
-                         : kv_knapsack_within_error(&one, &k, dense->error[p], &err)) == KV_OK,
-                  "%s", err.message);
-            CHECK(one && one->count == 1 && one->size[0] == dense->size[p] &&
-                      one->error[0] == dense->error[p] &&
-                      one->lower_bound[0] == dense->lower_bound[p] &&
-                      memcmp(one->option, dense->option + p * n_groups,
-                             (size_t)n_groups * sizeof *one->option) == 0,
-                  "point %" PRId64, p);
-            kv_frontier_free(one);
-        }
+    if (segments && best && (dense || !is_dense)) {
+        CHECK(!is_dense || is_equal(dense, segments), "%" PRId64 " x %" PRId64 ": %" PRId64,
+              n_groups, n_options, segments->count);
+        CHECK(is_equal(best, segments), "%" PRId64 " x %" PRId64, n_groups, n_options);
+        for (int i = 0; i < 8; i++) check_part(segments, &k, i);
     }
     kv_frontier_free(dense);
     kv_frontier_free(segments);
@@ -589,6 +616,9 @@ int main(void)
                       i % 3 ? 1000 : (int64_t)1 << 45);
     check_methods(3, 600, 700, 1000000); /* more options than 8 bits count */
     check_methods(2, 3000, 20000, 1000000000);
+    for (int i = 0; i < 10; i++)
+        check_methods(4 + random_below(12), 2 + random_below(20), (int64_t)1 << (17 + 2 * i),
+                      i % 2 ? 1000 : (int64_t)1 << (36 - 2 * i));
     check_most_options();
     check_refusals();
     check_limits();

@@ -54,12 +54,12 @@ static void finish(kv_ways *side)
     }
 }
 
-void kv_reach_build(kv_reach *reach, const kv_move *moves, const int64_t *first_move,
+void kv_reach_build(kv_reach *reach, const kv_move *moves, const kv_active *active,
                     int64_t n_active)
 {
     reach->up.n = reach->down.n = 0;
     for (int64_t a = 0; a < n_active; a++) {
-        int64_t const first = first_move[a], last = first_move[a + 1] - 1;
+        int64_t const first = active[a].from, last = active[a].to - 1;
         int64_t still = first;
         while (moves[still].size < 0) still++;
         int64_t const up = reach->up.n, down = reach->down.n;

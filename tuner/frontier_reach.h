@@ -14,6 +14,11 @@ typedef struct {
     int64_t size, error, cost, option;
 } kv_move;
 
+/* A group that can move: its moves [from, to), by rising size. */
+typedef struct {
+    int64_t group, from, to, span; /* span: size from the first to the last move */
+} kv_active;
+
 /* A piece of a hull: for `size` more (or less) `cost`, from_size and from_cost before it. */
 typedef struct {
     int64_t active, size, cost, from_size, from_cost;
@@ -43,12 +48,12 @@ enum { KV_COST_BITS = 60 };                /* costs are below 2^60 */
 kv_status kv_reach_create(kv_reach *out, int64_t n_moves, kv_error *err);
 void kv_reach_free(kv_reach *reach);
 
-/* Takes in the moves of n_active groups, [first_move[a], first_move[a + 1]) by rising size, one of
- * them nothing; all from relaxation to shift is set before. */
-void kv_reach_build(kv_reach *reach, const kv_move *moves, const int64_t *first_move,
+/* Takes in the moves of the active groups [n_active], one of each being nothing; all from
+ * relaxation to shift is set before. */
+void kv_reach_build(kv_reach *reach, const kv_move *moves, const kv_active *active,
                     int64_t n_active);
 
-/* Forgets the groups up to a: they have been added. */
+/* Forgets the active groups up to a: they have been added. */
 void kv_reach_added(kv_reach *reach, int64_t a);
 
 /* Never more than what a sum of this size must still cost. Sizes must not fall between queries;

@@ -2,16 +2,21 @@
  *
  * At a vertex every group stands at an option of its hull. A choice's reduced cost is what its
  * error lies above the line through the vertex and the next one; costs of groups add up, and the
- * points of the segment are those of least total cost. So partial sums are kept, from the last
- * group to the first, only while their cost, with what they must still cost to come to a budget
- * asked for (frontier_reach.h), is at most tau. tau grows until it reaches the cost of the corner
- * (budget, error found within it) of every budget asked for: all that is as good or better costs no
- * more and would have been found. Of partial sums with equal size and error the one with the lower
- * option stays, so that the assignment is the lexicographically first.
+ * points of the segment are those of least total cost. So partial sums are kept, group after group,
+ * only while their cost, with what they must still cost to come to a budget asked for
+ * (frontier_reach.h), is at most tau. tau grows until it reaches the cost of the corner (budget,
+ * error found within it) of every budget asked for: all that is as good or better costs no more and
+ * would have been found. Of partial sums with equal size and error the lexicographically
+ * first assignment stays, found by tracing both back.
+ *
+ * Groups that can change the size most are added first where few budgets are asked for: then the
+ * rest can hardly make up for what is off the mark. For the whole frontier they come last, which
+ * keeps lists short for longer.
  *
  * Costs are exact multiples of 1 / step.size, shifted down to 60 bits where they are longer. The
  * shift rounds each down, so that a sum of costs is never above the shifted true sum: rounding
  * keeps more partial sums, never fewer, and the certificate compares the true sum. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/memory.h"
@@ -46,11 +51,10 @@ typedef struct {
     kv_hull_step step; /* to the next vertex */
     int shift;
     kv_reach reach; /* low and high: the first and the last budget asked for, from the vertex */
-    /* Groups with more than one move, from the last to the first. */
-    int64_t n_active, *active; /* [n_groups] */
-    kv_move *moves;            /* of active group a: [first_move[a], first_move[a + 1]) */
-    int64_t *first_move;       /* [n_groups + 1] */
-    int64_t *most;             /* [n_groups + 1] size that active groups from a on can add */
+    int64_t n_active;
+    kv_active *active; /* [n_groups] those with more than one move, in the order they are added */
+    kv_move *moves;
+    int64_t *most; /* [n_groups + 1] size that active groups from a on can add */
     sums list, work, spare;
     size_t n;        /* of list */
     origin *origins; /* of the list after active group a: [first_origin[a], ...) */
@@ -65,7 +69,6 @@ static kv_status create(search *s, const kv_relaxation *r, kv_error *err)
     KV_TRY(kv_allocate((void **)&s->active, n, sizeof *s->active, err));
     KV_TRY(kv_allocate3_unset((void **)&s->moves, 1, 1, (size_t)r->first[r->n_groups],
                               sizeof *s->moves, err));
-    KV_TRY(kv_allocate((void **)&s->first_move, n, sizeof *s->first_move, err));
     KV_TRY(kv_allocate((void **)&s->most, n, sizeof *s->most, err));
     KV_TRY(kv_allocate((void **)&s->first_origin, n, sizeof *s->first_origin, err));
     KV_TRY(kv_reach_create(&s->reach, r->first[r->n_groups], err));
@@ -81,7 +84,6 @@ static void clear(search *s)
     kv_free(s->hull_at);
     kv_free(s->active);
     kv_free(s->moves);
-    kv_free(s->first_move);
     kv_free(s->most);
     kv_free(s->list.sums);
     kv_free(s->work.sums);
@@ -113,13 +115,26 @@ static bool enter(search *s)
     return true;
 }
 
+static int narrow_first(const void *a, const void *b)
+{
+    const kv_active *const x = a, *const y = b;
+    if (x->span != y->span) return x->span < y->span ? -1 : 1;
+    return x->group < y->group ? 1 : -1;
+}
+
+static int wide_first(const void *a, const void *b)
+{
+    return narrow_first(b, a);
+}
+
 /* The moves that cost at most tau; groups with one move stay where they are. */
 static void admit(search *s, int64_t tau)
 {
     const kv_relaxation *const r = s->relaxation;
+    bool const is_whole = !s->budgets->is_single && s->budgets->resolution == 0;
     int64_t n = 0;
     s->n_active = 0;
-    for (int64_t g = r->n_groups - 1; g >= 0; g--) {
+    for (int64_t g = 0; g < r->n_groups; g++) {
         kv_efficient const at = r->efficient[r->hull[s->hull_at[g]]];
         int64_t const from = n;
         for (int64_t i = r->first[g]; i < r->first[g + 1]; i++) {
@@ -129,17 +144,16 @@ static void admit(search *s, int64_t tau)
                 ((kv_int128)error * s->step.size + (kv_int128)size * s->step.error) >> s->shift;
             if (cost <= tau) s->moves[n++] = (kv_move){size, error, (int64_t)cost, o->option};
         }
-        if (n == from + 1)
+        if (n > from + 1)
+            s->active[s->n_active++] =
+                (kv_active){g, from, n, s->moves[n - 1].size - s->moves[from].size};
+        else
             n = from;
-        else {
-            s->active[s->n_active] = g;
-            s->first_move[s->n_active++] = from;
-        }
     }
-    s->first_move[s->n_active] = n;
+    qsort(s->active, (size_t)s->n_active, sizeof *s->active, is_whole ? narrow_first : wide_first);
     s->most[s->n_active] = 0;
-    for (int64_t a = s->n_active - 1; a >= 0; a--) /* moves are by rising size */
-        s->most[a] = s->most[a + 1] + s->moves[s->first_move[a + 1] - 1].size;
+    for (int64_t a = s->n_active - 1; a >= 0; a--)
+        s->most[a] = s->most[a + 1] + s->moves[s->active[a].to - 1].size;
 }
 
 static kv_status make_room(sums *to, size_t n, size_t wanted, kv_error *err)
@@ -173,11 +187,27 @@ static size_t add_move(search *s, const kv_move *move, int64_t most, int64_t tau
     return n;
 }
 
+/* Of two sums after active group `level`, equal in size and error: is x's assignment before y's? It
+ * is decided in the first group in which they differ. */
+static bool is_before(const search *s, int64_t level, const partial_sum *x, const partial_sum *y)
+{
+    origin from_x = {x->parent, x->option}, from_y = {y->parent, y->option};
+    int64_t first = INT64_MAX;
+    bool is_x = false;
+    for (;; level--) {
+        if (from_x.option != from_y.option && s->active[level].group < first)
+            first = s->active[level].group, is_x = from_x.option < from_y.option;
+        if (from_x.parent == from_y.parent) return is_x;
+        const origin *const before = s->origins + s->first_origin[level - 1];
+        from_x = before[from_x.parent], from_y = before[from_y.parent];
+    }
+}
+
 /* Merges sums a and b, each by rising size and falling error, and drops what is dominated; of equal
- * ones the lower option stays. out may be where b ends less n_a. Returns how many stay. The loop is
- * without branches that depend on the order of sizes: that order is as good as random. */
-static size_t merge(partial_sum *out, const partial_sum *a, size_t n_a, const partial_sum *b,
-                    size_t n_b)
+ * ones the first assignment stays. `out` may be n_a sums before b. Returns how many stay. The loop
+ * does not branch on the order of sizes, which is as good as random. */
+static size_t merge(const search *s, int64_t level, partial_sum *out, const partial_sum *a,
+                    size_t n_a, const partial_sum *b, size_t n_b)
 {
     const partial_sum *const a_end = a + n_a, *const b_end = b + n_b;
     int64_t best = INT64_MAX;
@@ -185,7 +215,7 @@ static size_t merge(partial_sum *out, const partial_sum *a, size_t n_a, const pa
     while (a < a_end && b < b_end) {
         bool is_b = b->size < a->size;
         if (b->size == a->size)
-            is_b = b->error < a->error || (b->error == a->error && b->option < a->option);
+            is_b = b->error < a->error || (b->error == a->error && is_before(s, level, b, a));
         partial_sum const x = *(is_b ? b : a);
         a += !is_b, b += is_b;
         out[n] = x;
@@ -201,14 +231,14 @@ static size_t merge(partial_sum *out, const partial_sum *a, size_t n_a, const pa
 }
 
 /* Merges the last two runs of s->work, which start at from[0] and from[1] and end at from[2]. */
-static kv_status merge_runs(search *s, size_t *from, kv_error *err)
+static kv_status merge_runs(search *s, int64_t level, size_t *from, kv_error *err)
 {
     kv_status status = KV_OK;
     size_t const n = from[1] - from[0];
-    KV_TRY(make_room(&s->spare, 0, n, err));
+    KV_TRY(make_room(&s->spare, 0, n + 1, err));
     if (n) memcpy(s->spare.sums, s->work.sums + from[0], n * sizeof *s->spare.sums);
-    from[1] = from[0] + merge(s->work.sums + from[0], s->spare.sums, n, s->work.sums + from[1],
-                              from[2] - from[1]);
+    from[1] = from[0] + merge(s, level, s->work.sums + from[0], s->spare.sums, n,
+                              s->work.sums + from[1], from[2] - from[1]);
 done:
     return status;
 }
@@ -222,17 +252,17 @@ static kv_status add_group(search *s, int64_t a, int64_t tau, kv_error *err)
     size_t from[MAX_RUNS + 1] = {0};
     int n_runs = 0;
     kv_reach_added(&s->reach, a);
-    for (int64_t m = s->first_move[a]; m < s->first_move[a + 1]; m++) {
+    for (int64_t m = s->active[a].from; m < s->active[a].to; m++) {
         size_t const used = from[n_runs];
         KV_TRY(make_room(&s->work, used, used + s->n, err));
         from[n_runs + 1] =
             used + add_move(s, &s->moves[m], s->most[a + 1], tau, s->work.sums + used);
         n_runs++;
-        for (int64_t digit = m + 1 - s->first_move[a]; digit % 2 == 0; digit /= 2, n_runs--)
-            KV_TRY(merge_runs(s, from + n_runs - 2, err));
+        for (int64_t digit = m + 1 - s->active[a].from; digit % 2 == 0; digit /= 2, n_runs--)
+            KV_TRY(merge_runs(s, a, from + n_runs - 2, err));
         KV_TRY(check_number(s, from[n_runs], err));
     }
-    for (; n_runs > 1; n_runs--) KV_TRY(merge_runs(s, from + n_runs - 2, err));
+    for (; n_runs > 1; n_runs--) KV_TRY(merge_runs(s, a, from + n_runs - 2, err));
     s->n = from[1];
     KV_TRY(check_number(s, s->n_origins + s->n, err));
     KV_TRY(kv_grow((void **)&s->origins, &s->origins_capacity, s->n_origins, s->n_origins + s->n,
@@ -251,7 +281,7 @@ static kv_status search_below(search *s, int64_t tau, kv_error *err)
 {
     kv_status status = KV_OK;
     admit(s, tau);
-    kv_reach_build(&s->reach, s->moves, s->first_move, s->n_active);
+    kv_reach_build(&s->reach, s->moves, s->active, s->n_active);
     KV_TRY(make_room(&s->list, 0, 1, err));
     s->list.sums[0] = (partial_sum){0};
     s->n = 1, s->n_origins = 0;
@@ -298,7 +328,7 @@ static void trace(const search *s, size_t i, uint16_t *row)
         row[g] = (uint16_t)r->efficient[r->hull[s->hull_at[g]]].option;
     for (int64_t a = s->n_active - 1; a >= 0; a--) {
         origin const o = s->origins[s->first_origin[a] + i];
-        row[s->active[a]] = o.option;
+        row[s->active[a].group] = o.option;
         i = o.parent;
     }
 }
