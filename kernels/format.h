@@ -5,7 +5,8 @@
  *  - integer grids (int2 ... int8): symmetric (codes -qmax ... qmax, qmax = 2^(b-1) - 1) or
  *    asymmetric (codes 0 ... 2^b - 1 from the tile's min);
  *  - float grids (e4m3, e5m2, f16 ...): a scaled number is rounded to the nearest representable;
- *  - blocks (q8_0, q4_0): own their tile of 32 channels, their range and their scale storage.
+ *  - blocks (q8_0, q4_0, exl4 ...): own their tile of 32 channels, their range and their scale
+ *    storage.
  *
  *     const kv_format *f = kv_format_find("int8");
  */

@@ -14,7 +14,7 @@
  *           kv_NAME_encode_block(block *, const float [32]),
  *           kv_NAME_decode_block(float [32], const block *),
  *           kv_NAME_block_codes(uint32_t [32], const block *)
- * formats/e8m0.h is no row: it stores scales only. */
+ * formats/e8m0.h is no row: it stores scales only; ggml.h is what ggml's blocks share. */
 #ifndef KVANT_KERNELS_FORMATS_H
 #define KVANT_KERNELS_FORMATS_H
 
@@ -25,10 +25,15 @@
 #include "kernels/formats/e5m2.h"
 #include "kernels/formats/e5m2fnuz.h"
 #include "kernels/formats/e8m0.h"
+#include "kernels/formats/exl.h"
 #include "kernels/formats/f16.h"
 #include "kernels/formats/f32.h"
 #include "kernels/formats/integer.h"
+#include "kernels/formats/iq4_nl.h"
 #include "kernels/formats/q4_0.h"
+#include "kernels/formats/q4_1.h"
+#include "kernels/formats/q5_0.h"
+#include "kernels/formats/q5_1.h"
 #include "kernels/formats/q8_0.h"
 
 /* clang-format off */
@@ -44,7 +49,7 @@
     X(e5m2,     E5M2,     FLOAT,   8,  "OCP FP8 E5M2, +-57344, saturating (CUDA __NV_SATFINITE)")  \
     X(e5m2fnuz, E5M2FNUZ, FLOAT,   8,                                                              \
       "FP8 of AMD MI300, bias 16, +-57344, no -0, saturating (Noune et al. 2022)")                 \
-    X(e2m1,     E2M1,     FLOAT,   4,  "OCP MX and NVFP4 elements, 0 ... 6, saturating")            \
+    X(e2m1,     E2M1,     FLOAT,   4,  "OCP MX and NVFP4 elements, 0 ... 6, saturating")           \
     X(int8,     INT8,     INTEGER, 8,                                                              \
       "integers -127 ... 127, with zero 0 ... 255 (Jacob et al. 2018, eq. 1)")                     \
     X(int7,     INT7,     INTEGER, 7,  "integers -63 ... 63, with zero 0 ... 127 (as int8)")       \
@@ -55,8 +60,24 @@
     X(int2,     INT2,     INTEGER, 2,  "integers -1 ... 1, with zero 0 ... 3 (KIVI eq. 1)")        \
     X(q8_0,     Q8_0,     BLOCK,   8,                                                              \
       "ggml block: 32 bytes and an f16 scale amax/127 (quantize_row_q8_0_ref)")                    \
+    X(q5_1,     Q5_1,     BLOCK,   5,                                                              \
+      "ggml block: 32 codes, f16 scale (max-min)/31 and minimum (quantize_row_q5_1_ref)")          \
+    X(q5_0,     Q5_0,     BLOCK,   5,                                                              \
+      "ggml block: 32 codes and a signed f16 scale m/-16 (quantize_row_q5_0_ref)")                 \
+    X(q4_1,     Q4_1,     BLOCK,   4,                                                              \
+      "ggml block: 32 nibbles, f16 scale (max-min)/15 and minimum (quantize_row_q4_1_ref)")        \
     X(q4_0,     Q4_0,     BLOCK,   4,                                                              \
-      "ggml block: 32 nibbles and a signed f16 scale m/-8 (quantize_row_q4_0_ref)")
+      "ggml block: 32 nibbles and a signed f16 scale m/-8 (quantize_row_q4_0_ref)")                \
+    X(iq4_nl,   IQ4_NL,   BLOCK,   4,                                                              \
+      "ggml block: 32 of 16 fixed numbers, least-squares f16 scale (quantize_row_iq4_nl_ref)")     \
+    X(exl8,     EXL8,     BLOCK,   8,                                                              \
+      "exllamav3 block: 32 mid-rise codes under f16 amax (q_cache_kernels.cuh); add :hadamard=32") \
+    X(exl7,     EXL7,     BLOCK,   7,  "as exl8, codes of 7 bits")                                 \
+    X(exl6,     EXL6,     BLOCK,   6,  "as exl8, codes of 6 bits")                                 \
+    X(exl5,     EXL5,     BLOCK,   5,  "as exl8, codes of 5 bits")                                 \
+    X(exl4,     EXL4,     BLOCK,   4,  "as exl8, codes of 4 bits")                                 \
+    X(exl3,     EXL3,     BLOCK,   3,  "as exl8, codes of 3 bits")                                 \
+    X(exl2,     EXL2,     BLOCK,   2,  "as exl8, codes of 2 bits")
 /* clang-format on */
 
 #endif

@@ -80,6 +80,12 @@ static const struct {
     {"q8_0", 2176, 0},
     {"q8_0 | q4_0", 1664, 0},
     {"q4_0", 1152, 0},
+    {"iq4_nl", 1152, 0},
+    {"q4_1", 1280, 0},
+    {"q5_0", 1408, 0},
+    {"q5_1", 1536, 0},
+    {"exl4:hadamard=32", 1152, 0},
+    {"exl6:hadamard=32 | exl5:hadamard=32", 1536, 0},
     {"int8/token:zero:scale=f16", 2112, 0},
     {"int4/token:zero:scale=f16", 1088, 0},
     {"int4/token:zero:scale=f16 | int2/token:scale=f16", 816, 0},
@@ -296,10 +302,12 @@ static void messages(void)
     r.scheme = NULL, r.policy = write_file("p.yaml", policy_of("f16", "theirs", "int8/token"));
     expect(&r, "p.yaml: \"mine\", layer 1, key: \"theirs\": unknown format \"theirs\"; formats: "
                "f32, f16, bf16, e4m3, e4m3fnuz, e5m2, e5m2fnuz, e2m1, int8, int7, int6, int5, "
-               "int4, int3, int2, q8_0, q4_0\n"
+               "int4, int3, int2, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl, exl8, exl7, exl6, exl5, "
+               "exl4, exl3, exl2\n"
                "p.yaml: \"mine\", layer 1, value: \"theirs\": unknown format \"theirs\"; formats: "
                "f32, f16, bf16, e4m3, e4m3fnuz, e5m2, e5m2fnuz, e2m1, int8, int7, int6, int5, "
-               "int4, int3, int2, q8_0, q4_0");
+               "int4, int3, int2, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl, exl8, exl7, exl6, exl5, "
+               "exl4, exl3, exl2");
     r.policy = write_file("p.yaml", "kvant_policy: 1\nlayers: [{layer: 1, key: f16, value: f16}]");
     r.model = NULL;
     expect(&r, "capacity needs --model: the policy names none");

@@ -3,6 +3,7 @@
  * compared with a search over all their codes. */
 #include "kernels/format.h"
 
+#include <float.h>
 #include <stdlib.h>
 
 #include "tests/check.h"
@@ -204,109 +205,253 @@ static void check_integer(const kv_format *f)
 
 /* ---- blocks ---- */
 
-/* Both references return d as stored, and the codes. */
-static float q8_0_reference(int32_t q[32], const float *x)
+/* What a block must be: codes, values and bytes, made bit by bit from the words of its format. */
+typedef struct {
+    uint32_t codes[32];
+    float values[32];
+    uint8_t bytes[64];
+    size_t size;
+} image;
+
+/* Appends an f16 by search; returns the number that was stored. */
+static float put_f16(image *out, float x)
 {
-    float amax = 0;
-    for (int i = 0; i < 32; i++) amax = fmaxf(amax, fabsf(x[i]));
-    const float d = amax / 127;
-    for (int i = 0; i < 32; i++) q[i] = d > 0x1p-128f ? (int32_t)roundf(x[i] * (1 / d)) : 0;
-    return (float)value_of(specification_of("f16"), 16, search(specification_of("f16"), 16, d));
+    const specification *const f16 = specification_of("f16");
+    const uint16_t code = (uint16_t)search(f16, 16, x);
+    memcpy(out->bytes + out->size, &code, sizeof code);
+    out->size += sizeof code;
+    return (float)value_of(f16, 16, code);
 }
 
-static float q4_0_reference(int32_t q[32], const float *x)
+/* Bit k of every code, to bit `at` + j * `stride` (of the bytes that follow) for element j. */
+static void put_bit(image *out, int k, int at, int stride)
+{
+    for (int j = 0; j < 32; j++) {
+        const int bit = at + j * stride;
+        out->bytes[out->size + (size_t)bit / 8] |=
+            (uint8_t)((out->codes[j] >> k & 1u) << (unsigned)bit % 8);
+    }
+}
+
+/* ggml: fifth bits first where there are some, then nibbles of elements j and j + 16. */
+static void put_ggml(image *out, int bits)
+{
+    if (bits == 5) put_bit(out, 4, 0, 1), out->size += 4;
+    for (size_t j = 0; j < 32; j++)
+        out->bytes[out->size + j % 16] |= (uint8_t)((out->codes[j] & 15u) << (j < 16 ? 0 : 4));
+    out->size += 16;
+}
+
+static float inverse_of(float d)
+{
+    return fabsf(d) > 0x1p-128f && isfinite(d) ? 1 / d : 0;
+}
+
+static float first_largest(const float *x)
 {
     float m = 0; /* +0 for a block of zeros of either sign */
     for (int i = 0; i < 32; i++)
         if (fabsf(x[i]) > fabsf(m)) m = x[i];
-    const float d = m / -8;
+    return m;
+}
+
+static void q8_0_image(image *out, const float *x, int bits)
+{
+    const float d = fabsf(first_largest(x)) / 127, stored = put_f16(out, d);
     for (int i = 0; i < 32; i++) {
-        const float t = fabsf(d) > 0x1p-128f ? x[i] * (1 / d) : 0;
-        const int32_t level = (int32_t)truncf(t + 8.5f);
-        q[i] = level > 15 ? 15 : level;
+        const int q = (int)roundf(x[i] * inverse_of(d));
+        out->codes[i] = (uint32_t)q & 255u;
+        out->values[i] = (float)q * stored;
+        out->bytes[out->size++] = (uint8_t)out->codes[i];
     }
-    return (float)value_of(specification_of("f16"), 16, search(specification_of("f16"), 16, d));
+    (void)bits;
+}
+
+/* q4_0 and q5_0 */
+static void signed_image(image *out, const float *x, int bits)
+{
+    const float half = (float)(1 << (bits - 1)), d = first_largest(x) / -half;
+    const float stored = put_f16(out, d);
+    for (int i = 0; i < 32; i++) {
+        const float level = truncf(x[i] * inverse_of(d) + (half + 0.5f));
+        out->codes[i] = (uint32_t)fminf(level, 2 * half - 1);
+        out->values[i] = ((float)out->codes[i] - half) * stored;
+    }
+    put_ggml(out, bits);
+}
+
+/* q4_1 and q5_1; of zeros -0 is the smallest */
+static void minimum_image(image *out, const float *x, int bits)
+{
+    const float top = (float)((1 << bits) - 1);
+    float low = x[0], high = x[0];
+    for (int i = 1; i < 32; i++) {
+        if (x[i] < low || (x[i] == low && signbit(x[i]))) low = x[i];
+        if (x[i] > high) high = x[i];
+    }
+    const float d = (high - low) / top, id = inverse_of(d);
+    const float scale = put_f16(out, d), minimum = put_f16(out, low);
+    for (int i = 0; i < 32; i++) {
+        const float level = id == 0 ? 0 : truncf((x[i] - low) * id + 0.5f);
+        out->codes[i] = (uint32_t)fminf(level, top);
+        out->values[i] = level * scale + minimum;
+    }
+    put_ggml(out, bits);
+}
+
+static const float iq4_nl_numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                         1,    13,   25,  38,  53,  69,  89,  113};
+
+static void iq4_nl_image(image *out, const float *x, int bits)
+{
+    const float m = first_largest(x);
+    const bool is_zero = fabsf(m) < 1e-15f;
+    const float id = is_zero ? 0 : 1 / (m / iq4_nl_numbers[0]);
+    float up = 0, down = 0;
+    for (int i = 0; i < 32; i++) {
+        const float t = x[i] * id;
+        int best = 0; /* distances in double are exact near a tie; the later one wins */
+        for (int k = 1; k < 16; k++)
+            if (fabs((double)t - (double)iq4_nl_numbers[k]) <=
+                fabs((double)t - (double)iq4_nl_numbers[best]))
+                best = k;
+        const float w = x[i] * x[i], v = iq4_nl_numbers[best];
+        up = up + (w * v) * x[i];
+        down = down + (w * v) * v;
+        out->codes[i] = (uint32_t)best;
+    }
+    const float stored = put_f16(out, is_zero ? 0 : up / down);
+    for (int i = 0; i < 32; i++) out->values[i] = stored * iq4_nl_numbers[out->codes[i]];
+    put_ggml(out, bits);
+}
+
+static void exl_image(image *out, const float *x, int bits)
+{
+    const float half = ldexpf(1, bits - 1), s = fabsf(first_largest(x)) + 1e-10f;
+    const float stored = put_f16(out, s);
+    for (int i = 0; i < 32; i++) {
+        const float level = floorf(x[i] * (1 / s) * half + half);
+        out->codes[i] = (uint32_t)fmaxf(0, fminf(level, 2 * half - 1));
+        out->values[i] = ldexpf((float)out->codes[i] - half + 0.5f, 1 - bits) * stored;
+    }
+    for (int k = bits, width = 8; width; width /= 2) /* planes, the leading bits first */
+        if (bits & width) {
+            k -= width;
+            for (int b = 0; b < width; b++) put_bit(out, k + b, b, width);
+            out->size += (size_t)(4 * width);
+        }
 }
 
 typedef struct {
     const char *name;
-    float (*reference)(int32_t q[32], const float *x);
-    int32_t offset, mask; /* value = (q - offset) d, code = q & mask */
-    void (*run)(float *y, uint32_t *codes, float *d, const float *x);
+    size_t bytes; /* as the project that the format is from stores it */
+    void (*make)(image *out, const float *x, int bits);
 } block_case;
 
-static void run_q8_0(float *y, uint32_t *codes, float *d, const float *x)
-{
-    kv_q8_0_block b;
-    kv_q8_0_encode_block(&b, x);
-    kv_q8_0_decode_block(y, &b);
-    kv_q8_0_block_codes(codes, &b);
-    *d = kv_f16_decode(b.d);
-}
-
-static void run_q4_0(float *y, uint32_t *codes, float *d, const float *x)
-{
-    kv_q4_0_block b;
-    kv_q4_0_encode_block(&b, x);
-    kv_q4_0_decode_block(y, &b);
-    kv_q4_0_block_codes(codes, &b);
-    *d = kv_f16_decode(b.d);
-    for (int j = 0; j < 16; j++)
-        CHECK(b.q[j] == (codes[j] | codes[j + 16] << 4), "q4_0: byte %d holds others", j);
-}
-
 static const block_case block_cases[] = {
-    {"q8_0", q8_0_reference, 0, 255, run_q8_0},
-    {"q4_0", q4_0_reference, 8, 15, run_q4_0},
+    {"q8_0", 34, q8_0_image},    {"q4_0", 18, signed_image},  {"q5_0", 22, signed_image},
+    {"q4_1", 20, minimum_image}, {"q5_1", 24, minimum_image}, {"iq4_nl", 18, iq4_nl_image},
+    {"exl8", 34, exl_image},     {"exl7", 30, exl_image},     {"exl6", 26, exl_image},
+    {"exl5", 22, exl_image},     {"exl4", 18, exl_image},     {"exl3", 14, exl_image},
+    {"exl2", 10, exl_image},
 };
 
-static void check_one_block(const block_case *c, const float *x)
+typedef size_t run_block(uint8_t *bytes, float *y, uint32_t *codes, const float *x);
+
+#define RUN_EXACT(stem)
+#define RUN_INTEGER(stem)
+#define RUN_FLOAT(stem)
+#define RUN_BLOCK(stem)                                                                            \
+    static size_t run_##stem(uint8_t *bytes, float *y, uint32_t *codes, const float *x)            \
+    {                                                                                              \
+        struct kv_##stem##_block block;                                                            \
+        kv_##stem##_encode_block(&block, x);                                                       \
+        kv_##stem##_decode_block(y, &block);                                                       \
+        kv_##stem##_block_codes(codes, &block);                                                    \
+        memcpy(bytes, &block, sizeof block);                                                       \
+        return sizeof block;                                                                       \
+    }
+#define KV_ROW(name, NAME, KIND, ...) RUN_##KIND(name)
+KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
+
+static void check_one_block(const block_case *c, int bits, run_block *run, const float *x)
 {
-    float y[32], d;
+    float y[32];
     uint32_t codes[32];
-    int32_t q[32];
-    const float expected = c->reference(q, x);
-    c->run(y, codes, &d, x);
-    CHECK(same(d, expected), "%s: d %a, not %a", c->name, (double)d, (double)expected);
+    uint8_t bytes[64];
+    image expected = {.size = 0};
+    c->make(&expected, x, bits);
+    const size_t size = run(bytes, y, codes, x);
+    CHECK(size == c->bytes && expected.size == size, "%s: %zu bytes", c->name, size);
+    CHECK(memcmp(bytes, expected.bytes, size) == 0, "%s: bytes of a block with %a", c->name,
+          (double)x[0]);
     for (int i = 0; i < 32; i++) {
-        CHECK(codes[i] == (uint32_t)(q[i] & c->mask), "%s: %a: code %x, not %x", c->name,
-              (double)x[i], codes[i], (unsigned)q[i]);
-        CHECK(same(y[i], (float)(q[i] - c->offset) * d), "%s: %a", c->name, (double)y[i]);
+        CHECK(codes[i] == expected.codes[i], "%s: %a: code %x, not %x", c->name, (double)x[i],
+              codes[i], expected.codes[i]);
+        CHECK(same(y[i], expected.values[i]), "%s: %a: %a, not %a", c->name, (double)x[i],
+              (double)y[i], (double)expected.values[i]);
     }
 }
 
-static void check_blocks(const kv_format *f)
+/* Multiples of 1/2 from low to high, both of which occur: where the scale is a small integer every
+ * boundary between codes is met. */
+static void draw_ties(float *x, int low, int high, uint64_t *state)
 {
+    for (int i = 0; i < 32; i++)
+        x[i] = (float)(2 * low + (int)(random_word(state) % (unsigned)(2 * (high - low) + 1))) / 2;
+    const uint32_t at = random_word(state);
+    x[at % 32] = (float)low, x[(at + 1 + at / 32 % 31) % 32] = (float)high;
+}
+
+static void check_blocks(const kv_format *f, run_block *run)
+{
+    static const int ends[][2] = {{-127, 127}, {-127, 113}, {-113, 127}, {-8, 8},
+                                  {-8, 7},     {-7, 8},     {-16, 16},   {-16, 15},
+                                  {0, 15},     {0, 31},     {-3, 12},    {-20, 11}};
     const block_case *c = NULL;
     for (size_t i = 0; i < sizeof block_cases / sizeof block_cases[0]; i++)
         if (strcmp(block_cases[i].name, f->name) == 0) c = &block_cases[i];
     CHECK(c != NULL, "%s has no reference in this test", f->name);
     if (!c) return;
+    CHECK(f->block_bits == (int)c->bytes * 8, "%s: %d bits", f->name, f->block_bits);
     float x[32];
     uint64_t state = 11;
-    for (int trial = 0; trial < 100000; trial++) {
+    for (int trial = 0; trial < 30000; trial++) {
         const int exponent = (int)(random_word(&state) % 60) - 45;
         for (int i = 0; i < 32; i++)
             x[i] = ldexpf((float)random_word(&state) * 0x1p-31f - 1.0f, exponent);
-        check_one_block(c, x);
-        /* Integers under d = +-1: every half is a tie. */
-        for (int i = 0; i < 32; i++)
-            x[i] = (float)((int32_t)(random_word(&state) % 509) - 254) * 0.5f;
-        x[random_word(&state) % 32] = trial % 2 ? 127.0f : -127.0f;
-        check_one_block(c, x);
-        for (int i = 0; i < 32; i++)
-            x[i] = (float)((int32_t)(random_word(&state) % 31) - 15) * 0.5f;
-        x[random_word(&state) % 32] = trial % 2 ? 8.0f : -8.0f;
-        check_one_block(c, x);
+        check_one_block(c, f->bits, run, x);
+        for (int i = 0; i < 32; i++) x[i] += 1; /* a mean beside which the rest is small */
+        check_one_block(c, f->bits, run, x);
+        const int *const end = ends[trial % (int)(sizeof ends / sizeof ends[0])];
+        draw_ties(x, end[0], end[1], &state);
+        check_one_block(c, f->bits, run, x);
     }
-    for (int i = 0; i < 32; i++) x[i] = 0; /* all zero, both signs */
-    check_one_block(c, x);
-    for (int i = 0; i < 32; i++) x[i] = -0.0f;
-    check_one_block(c, x);
+    static const float pairs[][2] = {
+        {0, 0},
+        {-0.0f, -0.0f},
+        {0, -0.0f},
+        {-0.0f, 0},
+        {3, 3},
+        {-3, -3},
+        {-1e30f, 1e30f},     /* d overflows f16 */
+        {FLT_MAX, -FLT_MAX}, /* max - min overflows */
+        {1e-15f, 0},
+        {-0.9e-15f, 0},
+        {65504, 65504},
+        {70000, 69999},
+        {1e-40f, 0},
+        {FLT_MIN, -FLT_MIN},
+        {0x1p-128f, 0},
+        {1, 0x1p-149f},
+    };
+    for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+        for (int i = 0; i < 32; i++) x[i] = pairs[p][i % 2];
+        check_one_block(c, f->bits, run, x);
+    }
     for (int i = 0; i < 32; i++) x[i] = kv_bits_float((uint32_t)i); /* denormals */
-    check_one_block(c, x);
-    for (int i = 0; i < 32; i++) x[i] = i % 2 ? 1e30f : -1e30f; /* d overflows f16 */
-    check_one_block(c, x);
+    check_one_block(c, f->bits, run, x);
 }
 
 /* ---- scales as powers of two ---- */
@@ -338,7 +483,7 @@ static void check_exact(const kv_format *f, float (*round)(float))
 #define CHECK_FLOAT(stem, STEM)                                                                    \
     check_grid(&(grid){f->name, kv_##stem##_encode, kv_##stem##_decode, kv_##stem##_round,         \
                        KV_##STEM##_MAXIMUM, f->bits})
-#define CHECK_BLOCK(stem, STEM) check_blocks(f)
+#define CHECK_BLOCK(stem, STEM) check_blocks(f, run_##stem)
 
 int main(void)
 {
@@ -346,7 +491,7 @@ int main(void)
 #define KV_ROW(name, NAME, KIND, width, text)                                                      \
     f = kv_format_at(KV_FORMAT_##NAME);                                                            \
     CHECK(f &&f == kv_format_find(#name) && f->kind == KV_KIND_##KIND && f->bits == width, #name); \
-    CHECK(f->block_bits == (f->kind == KV_KIND_BLOCK ? width * 32 + 16 : width), #name);           \
+    CHECK(f->kind == KV_KIND_BLOCK || f->block_bits == width, #name);                              \
     CHECK(f->block_elements == (f->kind == KV_KIND_BLOCK ? 32 : 1), #name);                        \
     CHECK(strlen(f->about) > 10, #name);                                                           \
     CHECK_##KIND(name, NAME);

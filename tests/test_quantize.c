@@ -269,6 +269,10 @@ static void test_bits(void)
     check_bits(q, 2, 100, 64, 2 * 100 * 2 * 34 * 8);
     q.format = KV_FORMAT_Q4_0, q.window = 30;
     check_bits(q, 1, 100, 64, 30 * 64 * 16 + 70 * 2 * 18 * 8);
+    q.format = KV_FORMAT_Q5_1;
+    check_bits(q, 1, 100, 64, 30 * 64 * 16 + 70 * 2 * 24 * 8);
+    q.format = KV_FORMAT_EXL3;
+    check_bits(q, 1, 100, 64, 30 * 64 * 16 + 70 * 2 * 14 * 8);
     /* KIVI's keys: 2 bits, 32 x 1 with scale and min in f16, 100 mod 32 = 4 tokens whole */
     q = (kv_quantizer){.format = KV_FORMAT_INT2,
                        .tile = KV_TILE_BLOCK,
@@ -337,8 +341,14 @@ static void test_not_finite(void)
     check_error(q, x, "kv head 1, token 7, channel 5: outlier 1e+38 does not fit into f16");
     check_error((kv_quantizer){.format = KV_FORMAT_F16}, x,
                 "kv head 1, token 7, channel 5: 1e+38 does not fit into f16");
-    check_error((kv_quantizer){.format = KV_FORMAT_Q8_0}, x,
-                "kv head 1, token 7, channel 5: 1e+38 does not fit into q8_0");
+    for (size_t f = 0; f < KV_FORMAT_COUNT; f++) {
+        char message[80];
+        const kv_format *const block = kv_format_at(f);
+        if (block->kind != KV_KIND_BLOCK) continue;
+        snprintf(message, sizeof message,
+                 "kv head 1, token 7, channel 5: 1e+38 does not fit into %s", block->name);
+        check_error((kv_quantizer){.format = (kv_format_id)f}, x, message);
+    }
     *at = -3e38f, at[32] = 3e38f;
     q.outliers_percent = 0, q.is_asymmetric = true;
     check_error(q, x,

@@ -50,11 +50,12 @@ FLOATS = [f"{name}/{tile}" for name in ("e4m3", "e4m3fnuz", "e5m2", "e5m2fnuz")
 FLOATS += ["e4m3/tensor:unit", "e4m3fnuz/token:unit", "e5m2/tensor:unit", "e4m3/1x32:scale=e8m0",
            "int4/1x16:scale=e4m3", "int4/token:scale=e4m3", "int4/1x32:scale=e8m0",
            "int8/token:scale=f16", "e4m3/head:mse"]
-WHOLE = ["f32", "f16", "bf16", "q8_0", "q4_0"]
+WHOLE = ["f32", "f16", "bf16", *oracle.BLOCKS]
 CENTER = ["int4/token:center", "int4/token:smooth", "int4/token:smooth=0.7:zero",
           "int4/channel:center:mse", "int4/token:center:smooth", "q4_0:center"]
 ROTATED = ["int4/token:hadamard", "int4/token:hadamard=16", "int3/1x32:zero:hadamard=32",
-           "q8_0:hadamard", "q4_0:hadamard=64", "int4/token:center:smooth:hadamard",
+           "q8_0:hadamard", "q4_0:hadamard=64", "q5_1:hadamard", "iq4_nl:hadamard=64",
+           "exl4:hadamard=32", "exl7:hadamard=32", "int4/token:center:smooth:hadamard",
            "e4m3/tensor:hadamard"]
 SPARSE = ["int4/channel:outliers=1", "int3/token:outliers=2:zero", "int4/32x1:outliers=1:zero",
           "int4/tensor:outliers=0.5", "int2/channel:outliers=1:zero:mse",

@@ -214,13 +214,63 @@ def q8_0(x):
     return code.astype(np.int64), (code.astype(F32) * f16(d)).astype(F32)
 
 
-def q4_0(x):
-    """x [..., 32]: d = (the number of largest magnitude, first one) / -8."""
-    at = np.abs(x).argmax(-1)
-    d = (np.take_along_axis(x, at[..., None], -1) / F32(-8)).astype(F32)
-    y = (x * reciprocal(d, 0)).astype(F32) + F32(8.5)
-    code = np.minimum(np.trunc(y), 15)
-    return code.astype(np.int64), ((code - 8).astype(F32) * f16(d)).astype(F32)
+def largest(x):
+    """The number of largest magnitude with its sign, the first of several: [..., 1]."""
+    return np.take_along_axis(x, np.abs(x).argmax(-1)[..., None], -1)
+
+
+def ggml_signed(x, half):
+    """q4_0 (half = 8), q5_0 (16): d = the largest / -half, which has code 0."""
+    d = (largest(x) / F32(-half)).astype(F32)
+    y = (x * reciprocal(d, 0)).astype(F32) + F32(half + 0.5)
+    code = np.minimum(np.trunc(y), 2 * half - 1)
+    return code.astype(np.int64), ((code - half).astype(F32) * f16(d)).astype(F32)
+
+
+def ggml_minimum(x, top):
+    """q4_1 (top = 15), q5_1 (31): from the minimum in steps of the range / top."""
+    low = x.min(-1, keepdims=True)
+    d = ((x.max(-1, keepdims=True) - low) / F32(top)).astype(F32)
+    code = np.minimum(np.trunc((x - low) * reciprocal(d, 0) + F32(0.5)), top)
+    return code.astype(np.int64), (code.astype(F32) * f16(d)).astype(F32) + f16(low)
+
+
+IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], F32)
+
+
+def iq4_nl(x):
+    """Nearest of 16 fixed numbers, up in a tie; d by least squares under weights x^2, in order."""
+    m = largest(x)
+    is_zero = np.abs(m) < F32(1e-15)
+    d0 = np.where(is_zero, F32(1), m) / F32(-127)
+    y = x * np.where(is_zero, F32(0), F32(1) / d0)
+    distance = np.abs(y[..., None].astype(np.float64) - IQ4_NL)
+    code = 15 - distance[..., ::-1].argmin(-1)
+    v, up, down = IQ4_NL[code], np.zeros(m.shape[:-1], F32), np.zeros(m.shape[:-1], F32)
+    for i in range(32):
+        weighted = x[..., i] * x[..., i] * v[..., i]
+        up, down = up + weighted * x[..., i], down + weighted * v[..., i]
+    with np.errstate(divide="ignore"):
+        d = np.where(is_zero[..., 0], F32(0), up / down).astype(F32)
+    return code.astype(np.int64), f16(d)[..., None] * v
+
+
+def exl(x, bits):
+    """Mid-rise: cells of equal width between -s and s, values in their middle."""
+    s, half = np.abs(x).max(-1, keepdims=True) + F32(1e-10), F32(2 ** (bits - 1))
+    code = np.clip(np.floor(x * (F32(1) / s) * half + half), 0, 2 ** bits - 1)
+    return code.astype(np.int64), ((code.astype(F32) - half + F32(0.5)) / half * f16(s)).astype(F32)
+
+
+BLOCKS = {  # name: (codes and values of x [..., 32], stored bytes)
+    "q8_0": (q8_0, 34),
+    "q5_1": (lambda x: ggml_minimum(x, 31), 24),
+    "q5_0": (lambda x: ggml_signed(x, 16), 22),
+    "q4_1": (lambda x: ggml_minimum(x, 15), 20),
+    "q4_0": (lambda x: ggml_signed(x, 8), 18),
+    "iq4_nl": (iq4_nl, 18),
+    **{f"exl{b}": (lambda x, b=b: exl(x, b), 4 * b + 2) for b in range(2, 9)},
+}
 
 
 # ------------------------------------------------------------------------------------- transforms
@@ -407,8 +457,8 @@ def quantize(x, q, pair, others=()):
         c = y.astype(np.float16 if q.format == "f16" else ml_dtypes.bfloat16)
         code[:, first:end], value[:, first:end] = c.view(np.uint16), inverse(c.astype(F32))
         return value, code, bits + 16 * y.size
-    if q.format in ("q8_0", "q4_0"):
-        encode, size = (q8_0, 34) if q.format == "q8_0" else (q4_0, 18)
+    if q.format in BLOCKS:
+        encode, size = BLOCKS[q.format]
         c, v = encode(y.reshape(G, -1, D // 32, 32))
         code[:, first:end], value[:, first:end] = c.reshape(y.shape), inverse(v.reshape(y.shape))
         return value, code, bits + y.size // 32 * size * 8

@@ -1,0 +1,105 @@
+/* exl2 ... exl8: the block of exllamav3's quantized cache, 32 mid-rise codes of b bits under one
+ * f16 scale, 4b + 2 bytes (exllamav3_ext/cache/q_cache_kernels.cuh, quant_block_x4, without its
+ * cubic companding). exllamav3 rotates each group of 32 before: `exl4:hadamard=32` is its cache.
+ *
+ *     s = max |x| + 1e-10, m = 2^(b-1), q = floor(x * (1/s) * m + m), at most 2^b - 1,
+ *     value = (q - m + 0.5) / m * f16(s)
+ *
+ * Codes come from the unrounded s. No value is 0 unless f16(s) is; products with m are exact, and
+ * so is the value before its rounding. The layout is exllamav3's of 2026: b is cut into the powers
+ * of two that it is the sum of, from the largest one, and each gets a plane of that many bits of
+ * every code, the leading bits first; in a plane element j starts at bit j times its width. x must
+ * be finite. */
+#ifndef KVANT_KERNELS_FORMATS_EXL_H
+#define KVANT_KERNELS_FORMATS_EXL_H
+
+#include <assert.h>
+
+#include "kernels/formats/f16.h"
+
+/* planes [4 * bits] from codes [32], and back. */
+KV_HD void kv_exl_put(uint8_t *planes, const uint32_t *codes, int bits)
+{
+    for (int width = 8, rest = bits; width > 0; width /= 2) {
+        if (!(bits & width)) continue;
+        rest -= width;
+        for (int i = 0; i < 4 * width; i++, planes++) {
+            uint32_t byte = 0;
+            for (int k = 0, j = i * 8 / width; k < 8; k += width, j++)
+                byte |= (codes[j] >> rest & ((1u << width) - 1u)) << k;
+            *planes = (uint8_t)byte;
+        }
+    }
+}
+
+KV_HD void kv_exl_get(uint32_t *codes, const uint8_t *planes, int bits)
+{
+    for (int j = 0; j < 32; j++) codes[j] = 0;
+    for (int width = 8; width > 0; width /= 2) {
+        if (!(bits & width)) continue;
+        for (int j = 0; j < 32; j++) {
+            const uint32_t field = (uint32_t)planes[j * width / 8] >> (j * width & 7);
+            codes[j] = codes[j] << width | (field & ((1u << width) - 1u));
+        }
+        planes += 4 * width;
+    }
+}
+
+/* Codes [32] and the unrounded scale. */
+KV_HD float kv_exl_encode(uint32_t *codes, const float *x, int bits)
+{
+    int32_t largest = 0;
+    for (int i = 0; i < 32; i++) largest = kv_larger_magnitude(largest, x[i]);
+    const float s = kv_bits_float((uint32_t)largest) + 1e-10f, inverse = 1.0f / s;
+    const float m = (float)(1 << (bits - 1));
+    const int32_t top = (1 << bits) - 1;
+    for (int i = 0; i < 32; i++) {
+        const float t = x[i] * inverse;         /* |t| <= 1 */
+        const int32_t q = (int32_t)(t * m + m); /* so that truncation is floor */
+        codes[i] = (uint32_t)(q < top ? q : top);
+    }
+    return s;
+}
+
+KV_HD float kv_exl_value(uint32_t code, float s, int bits)
+{
+    const float m = (float)(1 << (bits - 1));
+    return ((float)(int32_t)code - m + 0.5f) / m * s;
+}
+
+/* What formats.h asks of a BLOCK row. */
+#define KV_EXL_FORMAT(bits)                                                                        \
+    enum { KV_EXL##bits##_BITS_PER_BLOCK = 8 * (4 * bits + 2) };                                   \
+    typedef struct kv_exl##bits##_block {                                                          \
+        uint16_t s; /* f16 */                                                                      \
+        uint8_t planes[4 * bits];                                                                  \
+    } kv_exl##bits##_block;                                                                        \
+    static_assert(sizeof(kv_exl##bits##_block) * 8 == KV_EXL##bits##_BITS_PER_BLOCK,               \
+                  "exl blocks are packed");                                                        \
+    KV_HD void kv_exl##bits##_encode_block(kv_exl##bits##_block *block, const float *x)            \
+    {                                                                                              \
+        uint32_t codes[32];                                                                        \
+        block->s = (uint16_t)kv_f16_encode(kv_exl_encode(codes, x, bits));                         \
+        kv_exl_put(block->planes, codes, bits);                                                    \
+    }                                                                                              \
+    KV_HD void kv_exl##bits##_block_codes(uint32_t *codes, const kv_exl##bits##_block *block)      \
+    {                                                                                              \
+        kv_exl_get(codes, block->planes, bits);                                                    \
+    }                                                                                              \
+    KV_HD void kv_exl##bits##_decode_block(float *x, const kv_exl##bits##_block *block)            \
+    {                                                                                              \
+        const float s = kv_f16_decode(block->s);                                                   \
+        uint32_t codes[32];                                                                        \
+        kv_exl_get(codes, block->planes, bits);                                                    \
+        for (int i = 0; i < 32; i++) x[i] = kv_exl_value(codes[i], s, bits);                       \
+    }
+
+KV_EXL_FORMAT(2)
+KV_EXL_FORMAT(3)
+KV_EXL_FORMAT(4)
+KV_EXL_FORMAT(5)
+KV_EXL_FORMAT(6)
+KV_EXL_FORMAT(7)
+KV_EXL_FORMAT(8)
+
+#endif
