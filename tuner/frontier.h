@@ -15,7 +15,7 @@
  * same everywhere.
  *
  * 80 layers of 81 options take 2 ms for 3,700 points, 0.2 ms for one budget; with sizes to the byte
- * that differ by layer, 1 s for 370,000 points, 0.3 s at 1000 budgets, 0.4 ms for one
+ * that differ by layer, 1 s for 360,000 points, 0.3 s at 1000 budgets, 0.2 ms for one
  * (tests/bench/frontier.c). The problem is NP-hard: an instance of many large sizes that lie on one
  * line, a subset sum, ends with KV_ENOMEM.
  *
