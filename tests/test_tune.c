@@ -280,8 +280,33 @@ static void test_baselines(void)
     finish(&b);
 }
 
+/* Whichever allocation fails, the tuning says so and lets everything go; the k-th, k rising ever
+ * faster. */
+static void test_allocations(void)
+{
+    bool is_done = false;
+    int64_t n = 0, n_ignored = 0; /* of estimates of time, which can do without */
+    for (long k = 0; !is_done && k < 100000000; k += 1 + k / 40) {
+        bench b = {0};
+        if (!load(&b, small_heads,
+                  TWO_KEYS_TWO_VALUES "tune: {max_error: 0.1, effort: patient, streams: 1}\n")) {
+            CHECK(false, "%s", b.err.message);
+            return;
+        }
+        kv_fail_allocation(k);
+        run(&b, 1, NULL);
+        is_done = kv_fail_allocation(-1) <= k && b.status == KV_OK;
+        CHECK(b.status == KV_OK || b.status == KV_ENOMEM, "%ld: %s", k, b.err.message);
+        n += b.status == KV_ENOMEM, n_ignored += !is_done && b.status == KV_OK;
+        finish(&b);
+    }
+    CHECK(is_done && n > 100, "%lld failures", (long long)n);
+    CHECK(10 * n_ignored < n, "%lld failures are lost", (long long)n_ignored);
+}
+
 int main(void)
 {
+    test_allocations();
     test_truth();
     test_planted();
     test_budgets();

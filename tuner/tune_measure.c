@@ -128,10 +128,12 @@ static kv_stack_runs runs_of(const missing *m, int64_t first, int64_t n)
                            .last = m->last + first};
 }
 
+/* 0 where there is no memory to find out: it is but for pace and progress. */
 static double flops_of(const missing *m, int64_t first, int64_t n)
 {
     kv_stack_runs const runs = runs_of(m, first, n);
-    return kv_stack_flops(m->t->stack, &runs);
+    double const flops = kv_stack_flops(m->t->stack, &runs);
+    return isnan(flops) ? 0 : flops;
 }
 
 /* How many of the missing runs from `first` on make the next pass: all, or the largest half,

@@ -178,11 +178,12 @@ done:
     return status;
 }
 
+/* Where nothing was within the budget, the front is what came nearest. */
 static kv_status keep_front(const population *p, int64_t runs, kv_error *err)
 {
     kv_status status = KV_OK;
     for (int64_t i = 0; i < p->size; i++)
-        if (p->members[i].rank == 0 && p->members[i].violation <= 0)
+        if (p->members[i].rank == 0)
             KV_TRY(p->task->keep(p->task->context, "NSGA-II", p->genes + i * p->layers,
                                  p->members[i].power, runs, err));
 done:
