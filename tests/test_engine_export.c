@@ -214,6 +214,13 @@ static void check_export(const char *name, const kv_policy *policy, const char *
     "warning: fp8 is not simulated exactly: vLLM also quantizes queries to fp8 where the backend " \
     "does (FlashAttention 3, FlashInfer)\n"
 #define HALF " needs a model in float16, as its 16-bit layers were simulated\n"
+#define BLOCKS                                                                                     \
+    " is not simulated exactly: kvant follows ggml's reference; CUDA divides approximately, so "   \
+    "that a code or the last bit of a scale may differ\n"
+#define EXL                                                                                        \
+    ": exllamav3 takes and returns f16 where kvant has f32; companding (compand_a above 0) is "    \
+    "not "                                                                                         \
+    "simulated\n"
 #define PAGES                                                                                      \
     "warning: all layers share one page size; padding of skipped layers' pages is not in kvant's " \
     "bytes\n"
@@ -266,11 +273,48 @@ static void test_exports(const char *table)
                  "warning: q8_0 is not simulated exactly: kvant follows ggml's reference; x86 "
                  "rounds halves of q8_0 to even and CUDA divides approximately, so that a code may "
                  "differ by one\n"
-                 "warning: q4_0 is not simulated exactly: kvant follows ggml's reference; x86 "
-                 "rounds halves of q8_0 to even and CUDA divides approximately, so that a code may "
-                 "differ by one\n"
+                 "warning: q4_0" BLOCKS
                  "warning: CUDA needs a build with -DGGML_CUDA_FA_ALL_QUANTS=ON for -ctk q8_0 -ctv "
                  "q4_0; without it attention silently runs on the CPU\n");
+    policy = make_policy(layers, "q5_1:hadamard", "q5_1:hadamard=64");
+    check_export("llama.cpp", &policy, NULL, NULL, KV_OK, true,
+                 "llama-server -fa on -ctk q5_1 -ctv q5_1\n"
+                 "llama.cpp: the policy's own assignment; without a table (--table, or the "
+                 "policy's result file) there is nothing to compare\n"
+                 "warning: q5_1" BLOCKS
+                 "warning: q5_1 needs llama.cpp of April 2026 or later, which rotates by itself\n"
+                 "warning: CUDA needs a build with -DGGML_CUDA_FA_ALL_QUANTS=ON for -ctk q5_1 -ctv "
+                 "q5_1; without it attention silently runs on the CPU\n");
+    policy = make_policy(layers, "iq4_nl:hadamard", "f16");
+    check_export("llama.cpp", &policy, NULL, NULL, KV_OK, true,
+                 "llama-server -fa on -ctk iq4_nl -ctv f16\n"
+                 "llama.cpp: the policy's own assignment; without a table (--table, or the "
+                 "policy's result file) there is nothing to compare\n"
+                 "warning: iq4_nl" BLOCKS
+                 "warning: iq4_nl needs llama.cpp of April 2026 or later, which rotates by itself\n"
+                 "warning: CUDA has no flash attention for iq4_nl: attention silently runs on the "
+                 "CPU\n");
+    policy = make_policy(layers, "exl6:hadamard=32", "exl4:hadamard=32");
+    check_export("exllamav3", &policy, NULL, NULL, KV_OK, true,
+                 "cache_mode: \"6,4\"\n"
+                 "exllamav3: the policy's own assignment; without a table (--table, or the "
+                 "policy's result file) there is nothing to compare\n"
+                 "warning: 4 is not simulated exactly" EXL
+                 "warning: 6 is not simulated exactly" EXL);
+    policy = make_policy(layers, "q4_1", "q8_0");
+    check_export("ik_llama.cpp", &policy, NULL, NULL, KV_OK, true,
+                 "llama-server -ctk q4_1 -ctv q8_0\n"
+                 "ik_llama.cpp: the policy's own assignment; without a table (--table, or the "
+                 "policy's result file) there is nothing to compare\n"
+                 "warning: q8_0 is not simulated exactly: kvant follows ggml's reference; "
+                 "vectorized and CUDA code may differ by one code\n"
+                 "warning: q4_1 is not simulated exactly: kvant follows ggml's reference; "
+                 "ik_llama.cpp's own CPU code may store a least-squares scale (iqk_quantize_q4_0), "
+                 "and CUDA code may differ by one code\n"
+                 "warning: quantized values need flash attention (-fa)\n"
+                 "warning: -ct*-first and -ct*-last are not honoured for OpenPangu, and need "
+                 "ik_llama.cpp of 2026-04-12 or later (#1599, #1626)\n");
+    policy = make_policy(layers, "q8_0", "q4_0");
     policy.result = text("nowhere.h5");
     policy.layers[1].key = text("f16");
     check_export("llama.cpp", &policy, NULL, NULL, KV_EREQUEST, false,

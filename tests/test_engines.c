@@ -152,17 +152,18 @@ static void enumerate(search *s, int64_t layer)
 
 /* ---- problems ---- */
 
-/* Some of the texts of an engine's types, and one that no engine has. */
+/* Some of the texts of an engine's types, often not the first ones, and one that no engine has. */
 static int64_t pick_schemes(char **out, const kv_engine *e, bool is_key)
 {
     int64_t n = 0;
-    for (size_t t = 0; t < e->n_types && n < 4; t++) {
-        const kv_engine_type *const type = &e->types[t];
+    size_t const skip = draw(2) ? (size_t)draw((int64_t)e->n_types) : 0;
+    for (size_t i = 0; i < e->n_types && n < 4; i++) {
+        const kv_engine_type *const type = &e->types[(i + skip) % e->n_types];
         const char *const *const own = is_key || !type->value[0] ? type->key : type->value;
-        for (int i = 0; own[i] && n < 4; i++) {
+        for (int s = 0; own[s] && n < 4; s++) {
             bool is_new = draw(3) > 0;
-            for (int64_t k = 0; k < n; k++) is_new &= strcmp(out[k], own[i]) != 0;
-            if (is_new) out[n++] = (char *)(uintptr_t)own[i];
+            for (int64_t k = 0; k < n; k++) is_new &= strcmp(out[k], own[s]) != 0;
+            if (is_new) out[n++] = (char *)(uintptr_t)own[s];
         }
     }
     if (!n) out[n++] = (char *)(uintptr_t)e->types[0].key[0];
@@ -318,6 +319,10 @@ typedef struct {
     const char *expected; /* the output, or the message */
 } output_case;
 
+#define EXL                                                                                        \
+    "FP16 = f16, 2 = exl2:hadamard=32, 3 = exl3:hadamard=32, 4 = exl4:hadamard=32, "               \
+    "5 = exl5:hadamard=32, 6 = exl6:hadamard=32, 7 = exl7:hadamard=32, 8 = exl8:hadamard=32"
+
 /* clang-format off */
 static const output_case outputs[] = {
     {"vllm", 128, {{"f16", "f16", 0}, {"e4m3/tensor", "e4m3/tensor:static=512", 0}, {"e4m3/tensor:unit", "e4m3/tensor", 0}, {"f16", "f16", 0}}, KV_OK,
@@ -347,17 +352,26 @@ static const output_case outputs[] = {
     {"llama.cpp", 96, {{"q8_0:hadamard=32", "q8_0", 0}}, KV_EREQUEST,
      "llama.cpp: layer 0: key q8_0:hadamard=32: llama.cpp does not rotate here: head_dim is no multiple of 64, or differs between layers"},
     {"llama.cpp", 80, {{"q8_0", "q8_0", 0}}, KV_EREQUEST, "llama.cpp: layer 0: key q8_0: blocks of 32 do not divide head_dim"},
+    {"llama.cpp", 128, {{"q5_1:hadamard", "q4_1:hadamard=64", 0}}, KV_OK, "llama-server -fa on -ctk q5_1 -ctv q4_1\n"},
+    {"llama.cpp", 96, {{"q5_0", "iq4_nl", 0}}, KV_OK, "llama-server -fa on -ctk q5_0 -ctv iq4_nl\n"},
+    {"llama.cpp", 128, {{"iq4_nl", "q5_0", 0}}, KV_OK, "LLAMA_ATTN_ROT_DISABLE=1 llama-server -fa on -ctk iq4_nl -ctv q5_0\n"},
+    {"llama.cpp", 128, {{"q5_1:hadamard", "q5_1", 0}}, KV_EREQUEST,
+     "llama.cpp: layer 0: key q5_1:hadamard with value q5_1: a switch of the whole cache would have to be on and off"},
     {"llama.cpp", 128, {{"f16", "f16", 0}, {"q8_0", "f16", 0}}, KV_EREQUEST,
      "llama.cpp: the layers differ in a way it cannot express: it has one key and one value type for all layers"},
     {"llama.cpp", 128, {{"int4/token", "f16", 0}}, KV_EREQUEST,
      "llama.cpp: layer 0: key int4/token is none of the cache types that kvant can simulate: f16 = f16, bf16 = bf16, f32 = f32, "
-     "q8_0 = q8_0:hadamard (values q8_0:hadamard=64), q8_0 = q8_0, q4_0 = q4_0:hadamard (values q4_0:hadamard=64), q4_0 = q4_0; "
+     "q8_0 = q8_0:hadamard (values q8_0:hadamard=64), q8_0 = q8_0, q5_1 = q5_1:hadamard (values q5_1:hadamard=64), q5_1 = q5_1, "
+     "q5_0 = q5_0:hadamard (values q5_0:hadamard=64), q5_0 = q5_0, q4_1 = q4_1:hadamard (values q4_1:hadamard=64), q4_1 = q4_1, "
+     "q4_0 = q4_0:hadamard (values q4_0:hadamard=64), q4_0 = q4_0, iq4_nl = iq4_nl:hadamard (values iq4_nl:hadamard=64), iq4_nl = iq4_nl; "
      "kvant list engines says why others are refused"},
     {"ik_llama.cpp", 128, {{"q8_0", "q4_0", 0}, {"q4_0", "q4_0", 0}, {"q4_0", "q4_0", 0}, {"f16", "q8_0", 0}, {"f16", "q8_0", 0}}, KV_OK,
      "llama-server -ctk q4_0 -ctv q4_0 -ctk-first q8_0,1 -ctk-last f16,2 -ctv-last q8_0,2\n"},
     {"ik_llama.cpp", 128, {{"q8_0", "q4_0:hadamard", 0}, {"q8_0", "f16", 0}, {"q4_0", "f16", 0}}, KV_OK,
      "llama-server -ctk q8_0 -ctv f16 -ctk-last q4_0,1 -ctv-first q4_0,1 -vhad\n"},
     {"ik_llama.cpp", 128, {{"int8/token:hadamard=128", "int8/token", 0}}, KV_OK, "llama-server -ctk q8_KV -ctv q8_KV -khad\n"},
+    {"ik_llama.cpp", 128, {{"q5_1:hadamard", "iq4_nl", 0}, {"q5_1:hadamard", "iq4_nl", 0}, {"q4_1:hadamard", "q5_0", 0}}, KV_OK,
+     "llama-server -ctk q5_1 -ctv iq4_nl -ctk-last q4_1,1 -ctv-last q5_0,1 -khad\n"},
     {"ik_llama.cpp", 128, {{"q8_0", "f16", 0}, {"q8_0:hadamard", "f16", 0}}, KV_EREQUEST,
      "ik_llama.cpp: the layers differ in a way it cannot express: it has one type, another in the first N and another in the last M layers, keys and values apart"},
     {"ik_llama.cpp", 128, {{"f16", "f16", 0}, {"q8_0", "f16", 0}, {"f16", "f16", 0}, {"q8_0", "f16", 0}}, KV_EREQUEST,
@@ -405,9 +419,17 @@ static const output_case outputs[] = {
     {"tensorrt-llm", 128, {{"e4m3/tensor", "e4m3/tensor", 0}}, KV_OK,
      "from tensorrt_llm.llmapi import KvCacheConfig\n\nkv_cache_config = KvCacheConfig(dtype=\"fp8\")\n"},
     {"exllamav3", 128, {{"f16", "f16", 0}}, KV_OK, "cache_mode: FP16\n"},
+    {"exllamav3", 128, {{"exl6:hadamard=32", "exl5:hadamard=32", 0}}, KV_OK, "cache_mode: \"6,5\"\n"},
+    {"exllamav3", 0, {{"exl8:hadamard=32", "exl2:hadamard=32", 0}}, KV_OK, "cache_mode: \"8,2\"\n"},
+    {"exllamav3", 128, {{"f16", "exl4:hadamard=32", 0}}, KV_EREQUEST,
+     "exllamav3: layer 0: key f16 with value exl4:hadamard=32: a switch of the whole cache would have to be on and off"},
+    {"exllamav3", 80, {{"exl4:hadamard=32", "exl4:hadamard=32", 0}}, KV_EREQUEST,
+     "exllamav3: layer 0: key exl4:hadamard=32: groups of 32 do not divide head_dim"},
+    {"exllamav3", 128, {{"exl4", "exl4", 0}}, KV_EREQUEST,
+     "exllamav3: layer 0: key exl4 is none of the cache types that kvant can simulate: " EXL "; kvant list engines says why others are refused"},
     /* types kvant cannot simulate, of tables measured in the engine itself */
     {"exllamav3", 128, {{"6", "5", 0}, {"6", "5", 0}}, KV_OK, "cache_mode: \"6,5\"\n"},
-    {"llama.cpp", 128, {{"q5_1", "q4_0:hadamard=64", 0}}, KV_OK, "llama-server -fa on -ctk q5_1 -ctv q4_0\n"},
+    {"ik_llama.cpp", 128, {{"q6_0", "q4_0", 0}}, KV_OK, "llama-server -ctk q6_0 -ctv q4_0\n"},
     {"transformers", 0, {{"quanto 4", "quanto 4", 0}}, KV_OK,
      "from transformers.cache_utils import Cache, QuantoQuantizedLayer\n"
      "\n\ndef kv_cache():\n"
@@ -416,7 +438,7 @@ static const output_case outputs[] = {
      "        QuantoQuantizedLayer(nbits=4, axis_key=0, axis_value=0, q_group_size=64, residual_length=128),\n"
      "    ])\n"},
     {"exllamav3", 128, {{"int4/token", "int4/token", 0}}, KV_EREQUEST,
-     "exllamav3: layer 0: key int4/token is none of the cache types that kvant can simulate: FP16 = f16; kvant list engines says why others are refused"},
+     "exllamav3: layer 0: key int4/token is none of the cache types that kvant can simulate: " EXL "; kvant list engines says why others are refused"},
 };
 /* clang-format on */
 

@@ -216,9 +216,11 @@ ENGINES = {
                          ("e2m1/1x16:scale=e4m3", "nvfp4", 4.5, 90),
                          ("int3/token", None, 3.25, 5)]),
     "llama.cpp": (read_llama, [("f16", "f16", 16, 0), ("q8_0", "q8_0", 8.5, 2),
-                               ("q4_0", "q4_0", 4.5, 80), ("int3/token", None, 3.25, 5)]),
+                               ("q5_1", "q5_1", 6, 12), ("q4_0", "q4_0", 4.5, 80),
+                               ("int3/token", None, 3.25, 5)]),
     "ik_llama.cpp": (read_ik, [("f16", "f16", 16, 0), ("q8_0", "q8_0", 8.5, 2),
-                               ("q4_0", "q4_0", 4.5, 80), ("int3/token", None, 3.25, 5)]),
+                               ("q5_0", "q5_0", 5.5, 20), ("iq4_nl", "iq4_nl", 4.5, 60),
+                               ("q6_0", "q6_0", 6.5, 9), ("int3/token", None, 3.25, 5)]),
     "lmdeploy": (read_lmdeploy, [("f16", "0", 16, 0), ("int8/token:zero:scale=f16", "8", 8.25, 2),
                                  ("int4/token:zero:scale=f16", "4", 4.25, 70),
                                  ("e4m3/tensor:unit", "16", 8, 9), ("int3/token", None, 3.25, 5)]),
@@ -226,7 +228,9 @@ ENGINES = {
                              ("e4m3/1x32:scale=e8m0", "mxfp8", 8.25, 5),
                              ("e2m1/1x16:scale=e8m0", "fp4_mx_block16", 4.5, 95),
                              ("int3/token", None, 3.25, 5)]),
-    "exllamav3": (read_exllamav3, [("f16", "FP16", 16, 0), ("6", "6", 6.5, 6), ("4", "4", 4.5, 60),
+    "exllamav3": (read_exllamav3, [("f16", "FP16", 16, 0), ("6", "6", 6.5, 6),
+                                   ("exl5:hadamard=32", "5", 5.5, 21),
+                                   ("exl4:hadamard=32", "4", 4.5, 60),
                                    ("int3/token", None, 3.25, 5)]),
     "kvtuner": (read_kvtuner, [("int8/token:zero", "8", 8.25, 2), ("int4/token:zero", "4", 4.25, 70),
                                ("int2/token:zero", "2", 2.25, 900), ("f16", None, 16, 0)]),
@@ -359,7 +363,9 @@ GOLDEN = [
      "kvant: llama.cpp takes no scales: ggml's blocks carry their own scales"),
     (["export", "policy.yaml", "--engine", "exllamav3"], 2,
      "kvant: exllamav3: layer 0: key e4m3/tensor is none of the cache types that kvant can "
-     "simulate: FP16 = f16; kvant list engines says why others are refused"),
+     "simulate: FP16 = f16, 2 = exl2:hadamard=32, 3 = exl3:hadamard=32, 4 = exl4:hadamard=32, "
+     "5 = exl5:hadamard=32, 6 = exl6:hadamard=32, 7 = exl7:hadamard=32, 8 = exl8:hadamard=32; "
+     "kvant list engines says why others are refused"),
     (["export", "policy.yaml", "--engine", "vllm", "-o", "nowhere/words"], 1,
      "kvant: writing nowhere/words: No such file or directory"),
 ]
@@ -391,7 +397,8 @@ def test_list():
     for name in ENGINES:
         check(re.search(rf"^{re.escape(name)}: ", text, re.M), name, "is not listed")
     for line in ("  int8_per_token_head  int8/token",
-                 "  q5_1                 refused: kvant has no such block format yet",
+                 "  q6_0                 refused: its scale is m/-32 on CUDA and a least-squares one "
+                 "on the CPU; kvant has no such format yet",
                  "  turboquant_3bit_nc   refused: Lloyd-Max codebooks: kvant has no fitted grid"):
         check(line in text.split("\n"), "no line", line)
 

@@ -1,28 +1,42 @@
-/* exllamav3 and tabbyAPI: cache_mode "k,v" with 2 ... 8 bits each, or FP16, for the whole model
- * (exllamav3_ext/cache/q_cache_kernels.cuh). Its grid is mid-rise after a Hadamard rotation of each
- * group of 32 channels: no scheme of kvant has that arithmetic, so only 16 bit can be exported. */
+/* exllamav3 and tabbyAPI: cache_mode "k,v" with 2 ... 8 bits each, or FP16, for the whole model.
+ * Each group of 32 channels is rotated by a Hadamard matrix, then quantized on a mid-rise grid
+ * under its absmax (exllamav3_ext/cache/q_cache_kernels.cuh, quant_block_x4;
+ * kernels/formats/exl.h). */
 #include <string.h>
 
 #include "tuner/engine_state.h"
 
-#define NO_GRID                                                                                    \
-    "its grid is mid-rise (a value is never 0) under absmax after a Hadamard-32 rotation; kvant "  \
-    "has no such grid yet"
+#define NOTE                                                                                       \
+    "exllamav3 takes and returns f16 where kvant has f32; companding (compand_a above 0) is not "  \
+    "simulated"
 
 enum { HALF = 1, BITS };
 
+#define BITS_ROW(bits)                                                                             \
+    {                                                                                              \
+        .words = bits, .key = {"exl" bits ":hadamard=32"}, .mode = BITS, .note = NOTE              \
+    }
+
 static const kv_engine_type types[] = {
     {.words = "FP16", .key = {"f16"}, .mode = HALF, .is_native = true},
-    {.words = "2", .mode = BITS, .refusal = NO_GRID},
-    {.words = "3", .mode = BITS, .refusal = NO_GRID},
-    {.words = "4", .mode = BITS, .refusal = NO_GRID},
-    {.words = "5", .mode = BITS, .refusal = NO_GRID},
-    {.words = "6", .mode = BITS, .refusal = NO_GRID},
-    {.words = "7", .mode = BITS, .refusal = NO_GRID},
-    {.words = "8", .mode = BITS, .refusal = NO_GRID},
+    BITS_ROW("2"),
+    BITS_ROW("3"),
+    BITS_ROW("4"),
+    BITS_ROW("5"),
+    BITS_ROW("6"),
+    BITS_ROW("7"),
+    BITS_ROW("8"),
 };
 
-/* A table measured in exllamav3 itself may hold its bits: "6" with "5". */
+static const char *unfit(const kv_engine_type *type, const kv_quantizer *scheme, bool is_key,
+                         const kv_policy *policy, int64_t number)
+{
+    (void)scheme, (void)is_key;
+    return type->mode == BITS && kv_engine_head_dim(policy, number) % 32
+               ? "groups of 32 do not divide head_dim"
+               : NULL;
+}
+
 static const char *const prefix = "cache_mode: ";
 
 static kv_status write(kv_text *out, const kv_engine_fit *fit, const kv_policy *policy,
@@ -59,6 +73,7 @@ const kv_engine kv_engine_exllamav3 = {
     .types = types,
     .n_types = sizeof types / sizeof types[0],
     .shape = KV_SHAPE_UNIFORM,
+    .unfit = unfit,
     .write = write,
     .read = read,
     .no_scales = "it computes its scales itself",

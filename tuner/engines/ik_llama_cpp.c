@@ -10,38 +10,35 @@
 
 enum { ROTATED = 1, PLAIN };
 
-#define BLOCK_NOTE "kvant follows ggml's reference; vectorized and CUDA code may differ by one code"
+#define Q8_NOTE "kvant follows ggml's reference; vectorized and CUDA code may differ by one code"
+#define BLOCK_NOTE                                                                                 \
+    "kvant follows ggml's reference; ik_llama.cpp's own CPU code may store a least-squares "       \
+    "scale (iqk_quantize_q4_0), and CUDA code may differ by one code"
 #define KV_NOTE                                                                                    \
     "ik_llama.cpp also stores an int32 sum, 4 bytes a token and head more than kvant counts"
-#define NO_FORMAT "kvant has no such block format yet"
+#define NO_Q6                                                                                      \
+    "its scale is m/-32 on CUDA and a least-squares one on the CPU; kvant has no such format yet"
+
+/* Both rows of a quantized type. */
+#define ROWS(its_words, scheme, its_note)                                                          \
+    {.words = its_words, .key = {scheme}, .mode = PLAIN, .note = its_note},                        \
+    {                                                                                              \
+        .words = its_words, .key = {scheme ":hadamard"}, .open = KV_OPEN_ROTATION,                 \
+        .mode = ROTATED, .note = its_note                                                          \
+    }
 
 static const kv_engine_type types[] = {
     {.words = "f16", .key = {"f16"}, .is_native = true},
     {.words = "bf16", .key = {"bf16"}, .is_native = true},
     {.words = "f32", .key = {"f32"}},
-    {.words = "q8_0", .key = {"q8_0"}, .mode = PLAIN, .note = BLOCK_NOTE},
-    {.words = "q8_0",
-     .key = {"q8_0:hadamard"},
-     .open = KV_OPEN_ROTATION,
-     .mode = ROTATED,
-     .note = BLOCK_NOTE},
-    {.words = "q4_0", .key = {"q4_0"}, .mode = PLAIN, .note = BLOCK_NOTE},
-    {.words = "q4_0",
-     .key = {"q4_0:hadamard"},
-     .open = KV_OPEN_ROTATION,
-     .mode = ROTATED,
-     .note = BLOCK_NOTE},
-    {.words = "q8_KV", .key = {"int8/token"}, .mode = PLAIN, .note = KV_NOTE},
-    {.words = "q8_KV",
-     .key = {"int8/token:hadamard"},
-     .open = KV_OPEN_ROTATION,
-     .mode = ROTATED,
-     .note = KV_NOTE},
-    {.words = "q4_1", .mode = PLAIN, .refusal = NO_FORMAT},
-    {.words = "iq4_nl", .mode = PLAIN, .refusal = NO_FORMAT},
-    {.words = "q5_0", .mode = PLAIN, .refusal = NO_FORMAT},
-    {.words = "q5_1", .mode = PLAIN, .refusal = NO_FORMAT},
-    {.words = "q6_0", .mode = PLAIN, .refusal = NO_FORMAT},
+    ROWS("q8_0", "q8_0", Q8_NOTE),
+    ROWS("q8_KV", "int8/token", KV_NOTE),
+    ROWS("q5_1", "q5_1", BLOCK_NOTE),
+    ROWS("q5_0", "q5_0", BLOCK_NOTE),
+    ROWS("q4_1", "q4_1", BLOCK_NOTE),
+    ROWS("q4_0", "q4_0", BLOCK_NOTE),
+    ROWS("iq4_nl", "iq4_nl", BLOCK_NOTE),
+    {.words = "q6_0", .mode = PLAIN, .refusal = NO_Q6},
 };
 enum { N_TYPES = sizeof types / sizeof types[0] };
 

@@ -3,8 +3,7 @@
  * Since April 2026 (pull request 21038) quantized keys and values are rotated by Hadamard matrices
  * where all layers of a cache have one head_dim that is a multiple of 64: keys over the largest
  * 64 * 2^j that divides head_dim, values in blocks of 64. LLAMA_ATTN_ROT_DISABLE=1 turns both off,
- * so that each quantized type has two rows. Types that kvant cannot simulate have one, for tables
- * measured in llama.cpp itself, where they are rotated. */
+ * so that each quantized type has two rows. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,36 +12,37 @@
 
 enum { ROTATED = 1, PLAIN };
 
-#define BLOCK_NOTE                                                                                 \
+#define Q8_NOTE                                                                                    \
     "kvant follows ggml's reference; x86 rounds halves of q8_0 to even and CUDA divides "          \
     "approximately, so that a code may differ by one"
-#define NO_FORMAT      "kvant has no such block format yet"
+#define BLOCK_NOTE                                                                                 \
+    "kvant follows ggml's reference; CUDA divides approximately, so that a code or the last bit "  \
+    "of a scale may differ"
 #define ROTATION_NEEDS "llama.cpp of April 2026 or later, which rotates by itself"
+
+/* Both rows of a quantized type. */
+#define BLOCKS(type, its_note)                                                                     \
+    {.words = type,                                                                                \
+     .key = {type ":hadamard", type},                                                              \
+     .value = {type ":hadamard=64", type},                                                         \
+     .open = KV_OPEN_ROTATION,                                                                     \
+     .mode = ROTATED,                                                                              \
+     .note = its_note,                                                                             \
+     .needs = ROTATION_NEEDS},                                                                     \
+    {                                                                                              \
+        .words = type, .key = {type}, .mode = PLAIN, .note = its_note                              \
+    }
 
 static const kv_engine_type types[] = {
     {.words = "f16", .key = {"f16"}, .is_native = true},
     {.words = "bf16", .key = {"bf16"}, .is_native = true},
     {.words = "f32", .key = {"f32"}},
-    {.words = "q8_0",
-     .key = {"q8_0:hadamard", "q8_0"},
-     .value = {"q8_0:hadamard=64", "q8_0"},
-     .open = KV_OPEN_ROTATION,
-     .mode = ROTATED,
-     .note = BLOCK_NOTE,
-     .needs = ROTATION_NEEDS},
-    {.words = "q8_0", .key = {"q8_0"}, .mode = PLAIN, .note = BLOCK_NOTE},
-    {.words = "q4_0",
-     .key = {"q4_0:hadamard", "q4_0"},
-     .value = {"q4_0:hadamard=64", "q4_0"},
-     .open = KV_OPEN_ROTATION,
-     .mode = ROTATED,
-     .note = BLOCK_NOTE,
-     .needs = ROTATION_NEEDS},
-    {.words = "q4_0", .key = {"q4_0"}, .mode = PLAIN, .note = BLOCK_NOTE},
-    {.words = "q4_1", .mode = ROTATED, .refusal = NO_FORMAT},
-    {.words = "iq4_nl", .mode = ROTATED, .refusal = NO_FORMAT},
-    {.words = "q5_0", .mode = ROTATED, .refusal = NO_FORMAT},
-    {.words = "q5_1", .mode = ROTATED, .refusal = NO_FORMAT},
+    BLOCKS("q8_0", Q8_NOTE),
+    BLOCKS("q5_1", BLOCK_NOTE),
+    BLOCKS("q5_0", BLOCK_NOTE),
+    BLOCKS("q4_1", BLOCK_NOTE),
+    BLOCKS("q4_0", BLOCK_NOTE),
+    BLOCKS("iq4_nl", BLOCK_NOTE),
 };
 
 /* The block over which a layer is rotated; 0: not rotated, -1: not known. */
@@ -94,6 +94,15 @@ static const char *unfit(const kv_engine_type *type, const kv_quantizer *scheme,
     return type->mode == ROTATED ? unfit_rotation(scheme, is_key, policy, number) : NULL;
 }
 
+/* What CUDA's flash attention reads in a default build (ggml-cuda/fattn.cu). */
+static bool is_built(const kv_engine_type *type)
+{
+    static const char *const words[] = {"f16", "bf16", "q8_0", "q4_0"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i], type->words) == 0) return true;
+    return false;
+}
+
 static kv_status warn(kv_engine_fit *fit, const kv_policy *policy, const char *scales,
                       kv_error *err)
 {
@@ -102,7 +111,11 @@ static kv_status warn(kv_engine_fit *fit, const kv_policy *policy, const char *s
     const kv_engine_type *const value = &types[fit->layers[0].value];
     bool const is_rotated = key->mode == ROTATED || value->mode == ROTATED;
     (void)scales;
-    if (strcmp(key->words, value->words) != 0 || strcmp(key->words, "f32") == 0)
+    if (strcmp(key->words, "iq4_nl") == 0 || strcmp(value->words, "iq4_nl") == 0)
+        KV_TRY(kv_engine_warn(fit, err,
+                              "CUDA has no flash attention for iq4_nl: attention silently runs on "
+                              "the CPU"));
+    else if (key != value || !is_built(key))
         KV_TRY(kv_engine_warn(fit, err,
                               "CUDA needs a build with -DGGML_CUDA_FA_ALL_QUANTS=ON for -ctk %s "
                               "-ctv %s; without it attention silently runs on the CPU",
