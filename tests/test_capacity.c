@@ -94,6 +94,8 @@ static const struct {
     {"int4/1x64:zero:scale=f16", 1152, 0},
     {"vllm-int4-per-token-head", 1152, 0}, /* 1088 in vLLM, which hides zero points in scales */
     {"llama.cpp-q8_0-q4_0", 1664, 0},
+    {"llama.cpp-q5_1-rotated", 1536, 0},
+    {"exllamav3-k6v5", 1536, 0},
 };
 
 static void engine_sizes(void)

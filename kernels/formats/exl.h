@@ -17,32 +17,42 @@
 
 #include "kernels/formats/f16.h"
 
-/* planes [4 * bits] from codes [32], and back. */
+/* One plane of `width` bits, [4 * width] bytes: bits `rest` and up of codes [32]; and back, below
+ * the bits that codes have already. */
+KV_HD void kv_exl_put_plane(uint8_t *plane, const uint32_t *codes, int rest, int width)
+{
+    for (int i = 0; i < 4 * width; i++) {
+        uint32_t byte = 0;
+        for (int k = 0; k < 8; k += width)
+            byte |= (codes[(i * 8 + k) / width] >> rest & ((1u << width) - 1u)) << k;
+        plane[i] = (uint8_t)byte;
+    }
+}
+
+KV_HD void kv_exl_get_plane(uint32_t *codes, const uint8_t *plane, int width)
+{
+    for (int j = 0; j < 32; j++) {
+        const uint32_t field = (uint32_t)plane[j * width / 8] >> (j * width & 7);
+        codes[j] = codes[j] << width | (field & ((1u << width) - 1u));
+    }
+}
+
+/* planes [4 * bits] from codes [32], and back. Widths are constants, so that loops vectorize. */
 KV_HD void kv_exl_put(uint8_t *planes, const uint32_t *codes, int bits)
 {
-    for (int width = 8, rest = bits; width > 0; width /= 2) {
-        if (!(bits & width)) continue;
-        rest -= width;
-        for (int i = 0; i < 4 * width; i++, planes++) {
-            uint32_t byte = 0;
-            for (int k = 0, j = i * 8 / width; k < 8; k += width, j++)
-                byte |= (codes[j] >> rest & ((1u << width) - 1u)) << k;
-            *planes = (uint8_t)byte;
-        }
-    }
+    if (bits & 8) kv_exl_put_plane(planes, codes, bits & 7, 8);
+    if (bits & 4) kv_exl_put_plane(planes + 4 * (bits & 8), codes, bits & 3, 4);
+    if (bits & 2) kv_exl_put_plane(planes + 4 * (bits & 12), codes, bits & 1, 2);
+    if (bits & 1) kv_exl_put_plane(planes + 4 * (bits & 14), codes, 0, 1);
 }
 
 KV_HD void kv_exl_get(uint32_t *codes, const uint8_t *planes, int bits)
 {
     for (int j = 0; j < 32; j++) codes[j] = 0;
-    for (int width = 8; width > 0; width /= 2) {
-        if (!(bits & width)) continue;
-        for (int j = 0; j < 32; j++) {
-            const uint32_t field = (uint32_t)planes[j * width / 8] >> (j * width & 7);
-            codes[j] = codes[j] << width | (field & ((1u << width) - 1u));
-        }
-        planes += 4 * width;
-    }
+    if (bits & 8) kv_exl_get_plane(codes, planes, 8);
+    if (bits & 4) kv_exl_get_plane(codes, planes + 4 * (bits & 8), 4);
+    if (bits & 2) kv_exl_get_plane(codes, planes + 4 * (bits & 12), 2);
+    if (bits & 1) kv_exl_get_plane(codes, planes + 4 * (bits & 14), 1);
 }
 
 /* Codes [32] and the unrounded scale. */
