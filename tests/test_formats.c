@@ -404,6 +404,32 @@ static void draw_ties(float *x, int low, int high, uint64_t *state)
     x[at % 32] = (float)low, x[(at + 1 + at / 32 % 31) % 32] = (float)high;
 }
 
+/* Between two elements of different codes lie neighbouring floats with different codes: found by
+ * halving, with the reference, so that every rounding on the way to a code is met. */
+static void check_boundary(const block_case *c, int bits, run_block *run, float *x, int from,
+                           int to, uint64_t *state)
+{
+    const int at = (int)(random_word(state) % 32); /* free unless it holds the range */
+    const float held = x[at];
+    float a = x[from], b = x[to];
+    image made = {.size = 0};
+    c->make(&made, x, bits);
+    if (at == from || at == to || made.codes[from] == made.codes[to]) return;
+    while (nextafterf(a, b) != b) {
+        const float middle = a / 2 + b / 2;
+        x[at] = middle == a || middle == b ? nextafterf(a, b) : middle;
+        image half = {.size = 0};
+        c->make(&half, x, bits);
+        if (half.codes[at] == half.codes[from])
+            a = x[at];
+        else
+            b = x[at];
+    }
+    x[at] = a, check_one_block(c, bits, run, x);
+    x[at] = b, check_one_block(c, bits, run, x);
+    x[at] = held;
+}
+
 static void check_blocks(const kv_format *f, run_block *run)
 {
     static const int ends[][2] = {{-127, 127}, {-127, 113}, {-113, 127}, {-8, 8},
@@ -418,10 +444,12 @@ static void check_blocks(const kv_format *f, run_block *run)
     float x[32];
     uint64_t state = 11;
     for (int trial = 0; trial < 30000; trial++) {
-        const int exponent = (int)(random_word(&state) % 60) - 45;
+        const int exponent = (int)(random_word(&state) % 60) - (trial % 16 ? 45 : 150);
         for (int i = 0; i < 32; i++)
             x[i] = ldexpf((float)random_word(&state) * 0x1p-31f - 1.0f, exponent);
         check_one_block(c, f->bits, run, x);
+        if (trial % 16 == 1)
+            check_boundary(c, f->bits, run, x, trial / 16 % 32, trial / 512 % 32, &state);
         for (int i = 0; i < 32; i++) x[i] += 1; /* a mean beside which the rest is small */
         check_one_block(c, f->bits, run, x);
         const int *const end = ends[trial % (int)(sizeof ends / sizeof ends[0])];
