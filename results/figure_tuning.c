@@ -7,7 +7,7 @@
 #include "results/figure.h"
 #include "results/gnuplot.h"
 
-enum { LABEL_SIZE = 256, MOST_MARKED = 60, MOST_TICS = 40 };
+enum { LABEL_SIZE = 256, MOST_MARKED = 60, MOST_TICS = 24 };
 
 static const char *text_of(const kv_record *record, const char *name, const char *otherwise)
 {
@@ -32,6 +32,21 @@ static char *const *texts_of(const kv_record *record, const char *name, int64_t 
 {
     const kv_array *const a = kv_record_array(record, name);
     return a && a->texts && a->count == count ? a->texts : NULL;
+}
+
+/* The unit that suits sizes up to this one. */
+typedef struct {
+    const char *name;
+    double bytes;
+} size_unit;
+
+static size_unit unit_for(double largest)
+{
+    static const size_unit units[] = {
+        {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"byte", 1}};
+    size_t i = 0;
+    while (units[i].bytes > 1 && largest < 4 * units[i].bytes) i++;
+    return units[i];
 }
 
 /* ---- the frontier ---- */
@@ -85,6 +100,7 @@ static bool is_any_measured(const candidates *c)
 typedef struct {
     double low, high, least, most; /* bytes, errors */
     int64_t n_zeros;
+    size_unit unit; /* of the x axis */
 } ranges;
 
 static void widen(ranges *r, double bytes, double error)
@@ -96,7 +112,7 @@ static void widen(ranges *r, double bytes, double error)
 }
 
 /* A line where the budget is: across at an error, upright at bytes. */
-static void draw_budget(const kv_figure *g, const kv_record *record)
+static void draw_budget(const kv_figure *g, const kv_record *record, const size_unit *unit)
 {
     static const struct {
         const char *name;
@@ -115,19 +131,20 @@ static void draw_budget(const kv_figure *g, const kv_record *record)
             fprintf(g->script, "set arrow from graph 0, first %.17g to graph 1, first %.17g", limit,
                     limit);
         else
-            fprintf(g->script, "set arrow from first %.17g, graph 0 to first %.17g, graph 1", limit,
-                    limit);
+            fprintf(g->script, "set arrow from first %.17g, graph 0 to first %.17g, graph 1",
+                    limit / unit->bytes, limit / unit->bytes);
         fprintf(g->script, " nohead back%s\n", g->is_text ? "" : " lc rgb '#888888' lw 1.5 dt 2");
     }
 }
 
-static void print_points(const kv_figure *g, const candidates *c, int64_t family)
+static void print_points(const kv_figure *g, const candidates *c, int64_t family,
+                         const size_unit *unit)
 {
     const char *const name = family < 0 ? "policy" : c->families[family];
     fprintf(g->script, "$c%lld << EOD\n", (long long)(family + 1));
     for (int64_t i = 0; i < c->count; i++)
         if (strcmp(c->family[i], name) == 0 && measured(c, i) > 0 && !isnan(c->bytes[i]))
-            fprintf(g->script, "%.17g %.17g\n", c->bytes[i], measured(c, i));
+            fprintf(g->script, "%.17g %.17g\n", c->bytes[i] / unit->bytes, measured(c, i));
     fputs("EOD\n", g->script);
 }
 
@@ -135,13 +152,12 @@ static void set_frontier_axes(const kv_figure *g, const ranges *r)
 {
     bool const is_log = r->low > 0 && r->high >= 20 * r->low;
     double const margin = is_log ? pow(r->high / r->low, 0.03) : fmax((r->high - r->low) * 0.03, 1);
-    kv_figure_set_label(g, "xlabel", "stored", "byte");
+    double const from = is_log ? r->low / margin : r->low - margin;
+    double const to = is_log ? r->high * margin : r->high + margin;
+    kv_figure_set_label(g, "xlabel", "stored", r->unit.name);
     kv_figure_set_label(g, "ylabel", "error", "1");
-    if (is_log)
-        fprintf(g->script, "set logscale x 10\nset xrange [%.17g:%.17g]\n", r->low / margin,
-                r->high * margin);
-    else
-        fprintf(g->script, "set xrange [%.17g:%.17g]\n", r->low - margin, r->high + margin);
+    fprintf(g->script, "%sset xrange [%.17g:%.17g]\n", is_log ? "set logscale x 10\n" : "",
+            from / r->unit.bytes, to / r->unit.bytes);
     fputs("set format x '%.12g'\nset logscale y 10\nset format y '%g'\n", g->script);
     double const span = fmax(pow(r->most / r->least, 0.05), 1.2);
     fprintf(g->script, "set yrange [%.17g:%.17g]\n", r->least / span, r->most * span);
@@ -163,11 +179,18 @@ static void set_frontier_titles(const kv_figure *g, const kv_record *record, con
     kv_figure_set_titles(g, text_of(record, "title", NULL), text);
 }
 
+/* A family as the legend names it: points of the frontier that were run are not its line. */
+static const char *family_title(const char *family)
+{
+    return strcmp(family, "frontier") == 0 ? "frontier, run end to end" : family;
+}
+
 static kv_figure_legend frontier_legend(const kv_figure *g, const candidates *c)
 {
     size_t longest = strlen("frontier");
     for (int64_t k = 0; k < c->n_families; k++)
-        if (strlen(c->families[k]) > longest) longest = strlen(c->families[k]);
+        if (strlen(family_title(c->families[k])) > longest)
+            longest = strlen(family_title(c->families[k]));
     return kv_figure_legend_for(g, 2 + c->n_families, longest);
 }
 
@@ -183,7 +206,7 @@ static void plot_frontier(const kv_figure *g, const candidates *c, int64_t n_poi
                 kv_figure_point(g, k + 2));
         if (!g->is_text) fprintf(g->script, " ps 1.1 lw 1.5 lc rgb '%s'", kv_figure_color(k + 2));
         fputs(" title ", g->script);
-        kv_gnuplot_quote(g->script, c->families[k]);
+        kv_gnuplot_quote(g->script, family_title(c->families[k]));
     }
     if (c->count)
         fprintf(g->script, ", $c0 using 1:2 with points pt %d%s title 'policy'",
@@ -199,7 +222,7 @@ kv_status kv_figure_draw_frontier(kv_figure *g, const kv_record *record, kv_erro
     const double *const bytes = numbers_of(record, "frontier_bytes", n);
     const double *const error = numbers_of(record, "frontier_error", n);
     double const none = (double)INFINITY;
-    ranges r = {none, -none, none, -none, 0};
+    ranges r = {none, -none, none, -none, 0, {0}};
     candidates c = {0};
     if (!bytes || !error)
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "the frontier needs frontier_bytes and frontier_error"));
@@ -208,16 +231,17 @@ kv_status kv_figure_draw_frontier(kv_figure *g, const kv_record *record, kv_erro
     for (int64_t i = 0; i < c.count; i++) widen(&r, c.bytes[i], measured(&c, i));
     if (!(r.least <= r.most))
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "the frontier's errors are all zero: nothing to draw"));
+    r.unit = unit_for(r.high);
     set_frontier_titles(g, record, &c, &r, n);
     set_frontier_axes(g, &r);
-    draw_budget(g, record);
+    draw_budget(g, record, &r.unit);
     kv_figure_legend const legend = frontier_legend(g, &c);
     kv_figure_set_legend(g, &legend);
     fputs("$frontier << EOD\n", g->script);
     for (int64_t i = 0; i < n; i++)
-        if (error[i] > 0) fprintf(g->script, "%.17g %.17g\n", bytes[i], error[i]);
+        if (error[i] > 0) fprintf(g->script, "%.17g %.17g\n", bytes[i] / r.unit.bytes, error[i]);
     fputs("EOD\n", g->script);
-    for (int64_t k = -1; k < c.n_families; k++) print_points(g, &c, k);
+    for (int64_t k = -1; k < c.n_families; k++) print_points(g, &c, k, &r.unit);
     plot_frontier(g, &c, n);
 done:
     kv_free(c.families);
@@ -241,6 +265,7 @@ typedef struct {
     int64_t n_schemes;
     const char **schemes; /* [n_schemes] of all panels, in the order in which they come */
     size_t longest;
+    size_unit unit;
 } allocation;
 
 static int64_t scheme_number(const allocation *a, const char *scheme)
@@ -307,7 +332,7 @@ static void plot_panel(const kv_figure *g, const allocation *a, int k)
         fprintf(g->script, "$p%ds%lld << EOD\n", k, (long long)s);
         for (int64_t i = 0; i < a->n_layers; i++)
             if (scheme_number(a, p->schemes[i]) == s)
-                fprintf(g->script, "%lld %.17g\n", (long long)i, p->bytes[i]);
+                fprintf(g->script, "%lld %.17g\n", (long long)i, p->bytes[i] / a->unit.bytes);
         fputs("EOD\n", g->script);
     }
     fputs("plot ", g->script);
@@ -336,10 +361,11 @@ static void plot_panel(const kv_figure *g, const allocation *a, int k)
 static void set_policy_titles(const kv_figure *g, const kv_record *record)
 {
     char text[2 * LABEL_SIZE];
-    snprintf(text, sizeof text,
-             "stored by each layer; budget %.80s%s; %.0f bytes in all, error %.4g",
+    double const bytes = number_of(record, "bytes");
+    size_unit const unit = unit_for(bytes);
+    snprintf(text, sizeof text, "stored by each layer; budget %.80s%s; %.4g %s in all, error %.4g",
              text_of(record, "budget", "not known"),
-             number_of(record, "budget_met") == 0 ? ", not met" : "", number_of(record, "bytes"),
+             number_of(record, "budget_met") == 0 ? ", not met" : "", bytes / unit.bytes, unit.name,
              number_of(record, "additive_error"));
     kv_figure_set_titles(g, text_of(record, "title", NULL), text);
 }
@@ -366,16 +392,17 @@ kv_status kv_figure_draw_policy(kv_figure *g, const kv_record *record, kv_error 
     kv_status status = KV_OK;
     allocation a = {0};
     KV_TRY(find_allocation(&a, record, err));
+    a.unit = unit_for(largest_of(&a));
     kv_figure_legend const legend = kv_figure_legend_for(g, a.n_schemes, a.longest);
     double const line = line_height(g), top = 1 - 5 * line;
     double const bottom = (5.5 + 1.1 * legend.scale * legend.rows) * line;
     double const height = (top - bottom - 1.5 * line) / 2;
     fprintf(g->script, "set multiplot\nset yrange [0:%.17g]\nset lmargin %d\n",
-            1.05 * largest_of(&a), g->is_text ? 12 : 10);
+            1.05 * largest_of(&a) / a.unit.bytes, g->is_text ? 12 : 10);
     for (int k = 0; k < a.n_panels; k++) {
         bool const is_last = k == a.n_panels - 1;
         if (k == 0) set_policy_titles(g, record);
-        kv_figure_set_label(g, "ylabel", a.panels[k].label, "byte");
+        kv_figure_set_label(g, "ylabel", a.panels[k].label, a.unit.name);
         set_layer_axis(g, &a, is_last);
         if (is_last) {
             fputs("unset label\nset xlabel 'layer'\n", g->script);
