@@ -297,14 +297,14 @@ static kv_status bench_pairs(bench *b, kv_error *err)
     kv_quantizer keys[N_SCHEMES], values[N_SCHEMES];
     int64_t pairs[N_SCHEMES * N_SCHEMES][2], position[QUERIES];
     pair_matrix m = {.b = b};
-    subject const matrix = {.name = "pair matrix 9x9",
-                            .shape = "4096x128, 64 queries",
-                            .bound = FMA,
-                            .threads = b->threads,
-                            .work = 2.0 * QUERIES * TOKENS * HEAD_DIM *
-                                    (N_SCHEMES + N_SCHEMES * N_SCHEMES),
-                            .run = run_pairs,
-                            .what = &m};
+    subject matrix = {.name = "pair matrix 9x9",
+                      .shape = "4096x128, 64 queries",
+                      .bound = FMA,
+                      .threads = b->threads,
+                      .work =
+                          2.0 * QUERIES * TOKENS * HEAD_DIM * (N_SCHEMES + N_SCHEMES * N_SCHEMES),
+                      .run = run_pairs,
+                      .what = &m};
     for (int i = 0; i < N_SCHEMES; i++) {
         KV_TRY(kv_quantizer_parse(&keys[i], key_texts[i], true, err));
         KV_TRY(kv_quantizer_parse(&values[i], value_texts[i], false, err));
@@ -328,6 +328,9 @@ static kv_status bench_pairs(bench *b, kv_error *err)
                                    .pairs = (const int64_t(*)[2])pairs,
                                    .want_rows = true};
     KV_TRY(kv_measurements_create(&m.measurements, &m.layer, &m.evaluation, err));
+    KV_TRY(measure(b, &matrix, err));
+    m.evaluation.want_rows = false; /* neither total variation nor top-k */
+    matrix.name = "pair matrix 9x9, no rows";
     KV_TRY(measure(b, &matrix, err));
 done:
     kv_measurements_free(m.measurements);
