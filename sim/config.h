@@ -85,7 +85,7 @@ typedef struct {
     size_t n_sections;
 } kv_config_sources;
 
-/* KV_EREQUEST with every error of the file, KV_EIO where it cannot be read. */
+/* KV_EREQUEST with every error of the file, or where it is not there; KV_EIO where reading fails. */
 kv_status kv_config_load(kv_config *out, const char *path, const kv_config_sources *sources,
                          kv_error *err);
 

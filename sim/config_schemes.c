@@ -169,7 +169,7 @@ static kv_status read_layered(kv_config *config, const char *name, const char *p
     size_t const before = problems->count;
     if (path) {
         status = kv_policy_load(&policy, path, problems, &why);
-        if (status == KV_EIO) {
+        if (status == KV_EREQUEST || status == KV_EIO) {
             kv_problem_add(problems, node, "schemes.policy: %s", why.message);
             status = KV_OK;
         } else if (status != KV_OK)

@@ -68,7 +68,7 @@ kv_status kv_policy_load(kv_policy *out, const char *path, kv_problems *problems
 /* The text of the file, in canonical form. Caller frees. */
 kv_status kv_policy_text(char **out, const kv_policy *policy, kv_error *err);
 
-/* Whether a file is meant as a policy: YAML with the key kvant_policy. KV_EIO where it cannot be
+/* Whether a file is meant as a policy: YAML with the key kvant_policy. Fails where it cannot be
  * read; a file that is no YAML is none. */
 kv_status kv_policy_probe(bool *is_policy, const char *path, kv_error *err);
 

@@ -279,12 +279,14 @@ kv_status kv_yaml_load(kv_yaml **out, const char *path, kv_problems *problems, k
     char *text = NULL;
     size_t length = 0, capacity = 0;
     FILE *const stream = fopen(path, "rb");
-    if (!stream) return KV_FAIL(err, KV_EIO, "%s: cannot open: %s", path, strerror(errno));
+    if (!stream) return KV_FAIL(err, KV_EREQUEST, "%s: cannot open: %s", path, strerror(errno));
     for (size_t found = 1; found && length <= KV_YAML_MAX_BYTES; length += found) {
         KV_TRY(kv_grow((void **)&text, &capacity, length, length + PIECE, 1, err));
         found = fread(text + length, 1, PIECE, stream);
     }
-    if (ferror(stream)) KV_TRY(KV_FAIL(err, KV_EIO, "%s: cannot read: %s", path, strerror(errno)));
+    if (ferror(stream))
+        KV_TRY(KV_FAIL(err, errno == EISDIR ? KV_EREQUEST : KV_EIO, "%s: cannot read: %s", path,
+                       strerror(errno)));
     KV_TRY(kv_yaml_read(out, text, length, path, problems, err));
 done:
     fclose(stream);

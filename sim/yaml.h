@@ -64,8 +64,8 @@ void kv_problem_add(kv_problems *problems, const kv_yaml_node *node, const char 
 /* KV_OK without problems, else KV_EREQUEST with all of them and how many more there are. */
 kv_status kv_problems_raise(const kv_problems *problems, kv_error *err);
 
-/* Broken YAML goes to `problems` and leaves *out NULL; a failure is returned for what cannot be
- * read at all (KV_EIO) and for memory. */
+/* Broken YAML goes to `problems` and leaves *out NULL; a failure is returned for a
+ * file that is not there or may not be read (KV_EREQUEST), for failed reading (KV_EIO) and memory. */
 kv_status kv_yaml_load(kv_yaml **out, const char *path, kv_problems *problems, kv_error *err);
 kv_status kv_yaml_read(kv_yaml **out, const char *text, size_t length, const char *name,
                        kv_problems *problems, kv_error *err);

@@ -68,11 +68,11 @@ static void check_other_messages(void)
 {
     kv_config config = {0};
     kv_error err = {0};
-    CHECK(kv_config_load(&config, "no/such.yaml", NULL, &err) == KV_EIO,
+    CHECK(kv_config_load(&config, "no/such.yaml", NULL, &err) == KV_EREQUEST,
           "a file that is not there");
     CHECK_TEXT(err.message, "no/such.yaml: cannot open: No such file or directory");
     err = (kv_error){0};
-    CHECK(kv_config_load(&config, "/", NULL, &err) == KV_EIO, "a directory");
+    CHECK(kv_config_load(&config, "/", NULL, &err) == KV_EREQUEST, "a directory");
     CHECK_TEXT(err.message, "/: cannot read: Is a directory");
 
     static const char *const sets[] = {"heads.tokens=4abc", "foo",       "=3", "heads.tokns=3",

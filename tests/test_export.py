@@ -350,7 +350,7 @@ GOLDEN = [
     (["export", "policy.yaml", "--engine", "vllmm"], 2,
      'kvant: unknown engine "vllmm", did you mean "vllm"? engines: vllm, llama.cpp, ik_llama.cpp, '
      "transformers, kvtuner, lmdeploy, sglang, exllamav3, tensorrt-llm"),
-    (["export", "nowhere.yaml", "--engine", "vllm"], 1,
+    (["export", "nowhere.yaml", "--engine", "vllm"], 2,
      "kvant: nowhere.yaml: cannot open: No such file or directory"),
     (["export", "policy.yaml", "--engine", "vllm", "--table", "nowhere.csv"], 2,
      "kvant: nowhere.csv: No such file or directory"),

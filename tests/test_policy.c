@@ -186,10 +186,10 @@ static void check_files(const char *folder)
     CHECK(kv_policy_write("no/such/p.yaml", &p, &err) == KV_EIO, "no folder");
     kv_policy_free_contents(&p);
     err = (kv_error){0};
-    CHECK(kv_policy_read(&p, "no/such.yaml", &err) == KV_EIO, "no file");
+    CHECK(kv_policy_read(&p, "no/such.yaml", &err) == KV_EREQUEST, "no file");
     CHECK_TEXT(err.message, "no/such.yaml: cannot open: No such file or directory");
     err = (kv_error){0};
-    CHECK(kv_policy_probe(&is_policy, "no/such.yaml", &err) == KV_EIO, "no file");
+    CHECK(kv_policy_probe(&is_policy, "no/such.yaml", &err) == KV_EREQUEST, "no file");
 
     static const char *const others[] = {"kvant: 1\n", "[1, 2]\n", "{", ""};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {

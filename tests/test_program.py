@@ -66,7 +66,7 @@ GOLDEN = [
     (None, ["sweep", "c.yaml", "-o"], 2, "kvant: -o needs a value; see kvant help sweep"),
     (None, ["sweep", "c.yaml", "--threads", "0"], 2,
      'kvant: --threads: expected a number from 1 to 4096, found "0"'),
-    (None, ["check", "nowhere.yaml"], 1,
+    (None, ["check", "nowhere.yaml"], 2,
      "kvant: nowhere.yaml: cannot open: No such file or directory"),
     (None, ["show", "nowhere.h5"], 2, "kvant: nowhere.h5: No such file or directory"),
     (None, ["list", "format"], 2, None),
