@@ -60,6 +60,7 @@ static void test_truth(void)
                                           "max_bits: 7",   "max_error: 0.1", "max_error: 0.05"};
     static double power[ALL];
     static int64_t bytes[ALL];
+    kv_candidate last = {0}; /* of the effort before */
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++)
         for (int effort = 0; effort < 3; effort++) {
             static const char *const efforts[] = {"measure", "patient", "exhaustive"};
@@ -77,6 +78,15 @@ static void test_truth(void)
             int const policy = number_of(o->policy.assignment);
             CHECK(o->is_verified && o->is_complete && !o->why_not, "%s", text);
             CHECK(o->policy.bytes == bytes[policy], "%s", text);
+            if (effort) /* more effort is never worse, on the same held-out seeds */
+                CHECK(strstr(text, "max_error")
+                          ? o->policy.bytes <= last.bytes
+                          : o->policy.held_out_high <= last.held_out_high * (1 + 1e-12),
+                      "%s: %lld bytes after %lld, error %g after %g", text,
+                      (long long)o->policy.bytes, (long long)last.bytes, o->policy.held_out_high,
+                      last.held_out_high);
+            last =
+                (kv_candidate){.bytes = o->policy.bytes, .held_out_high = o->policy.held_out_high};
             if (effort < 2) /* the search seeds of the truth */
                 CHECK(fabs(o->policy.verified - sqrt(power[policy])) <= 1e-12, "%s: %g %g", text,
                       o->policy.verified, sqrt(power[policy]));

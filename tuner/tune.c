@@ -33,6 +33,7 @@ kv_status kv_tuning_create(kv_tuning **out, const kv_config *config,
     KV_TRY(kv_tune_settings_budget(&t->budget, settings, err));
     if (!t->is_table) KV_TRY(kv_tune_layers_create(t, err));
     KV_TRY(kv_cache_open(&t->cache, t->is_table ? NULL : environment->cache_path, err));
+    KV_TRY(kv_cache_open(&t->asked, NULL, err));
     *out = t, memory = NULL;
 done:
     kv_tuning_free(memory);
@@ -44,7 +45,7 @@ void kv_tuning_free(kv_tuning *t)
     if (!t) return;
     kv_solution_free(t->solution);
     kv_problem_free(t->problem);
-    kv_cache_close(t->cache);
+    kv_cache_close(t->cache), kv_cache_close(t->asked);
     kv_free(t->match_held_out);
     kv_tune_layers_free(t);
     kv_free(t);
@@ -73,7 +74,8 @@ double kv_tuning_flops(const kv_tuning *t)
     double const full = kv_stack_flops(t->stack, &none);
     double const schemes = (double)(t->keys.n_choices + t->values.n_choices);
     double const singles = schemes * (1 + (double)(t->layers + 1) / 2); /* local, to the end */
-    return full * ((double)t->n_search * singles + ROUNDS * POINTS * (double)t->n_held_out);
+    return full * ((double)(t->n_search + t->n_further) * singles +
+                   ROUNDS * POINTS * (double)t->n_held_out);
 }
 
 /* ---- restrictions ---- */
@@ -113,7 +115,7 @@ done:
 /* A resolution that keeps the frontier within what is allowed. */
 static int64_t coarse_resolution(const kv_problem *p)
 {
-    int64_t range = 0;
+    double range = 0;
     for (int64_t l = 0; l < p->n_layers; l++) {
         int64_t least = INT64_MAX, most = 0;
         for (int64_t c = 0; c < p->layers[l].n_choices; c++) {
@@ -121,9 +123,9 @@ static int64_t coarse_resolution(const kv_problem *p)
             if (bytes < least) least = bytes;
             if (bytes > most) most = bytes;
         }
-        range += most - least;
+        range += (double)most - (double)least;
     }
-    return range / (KV_SOLUTION_MAX_POINTS / 4) + 1;
+    return (int64_t)(fmin(range, 0x1p62) / (KV_SOLUTION_MAX_POINTS / 4.0)) + 1;
 }
 
 static int64_t elements_per_token(const kv_tuning *t)
@@ -156,13 +158,14 @@ static kv_status solve(kv_tuning *t, kv_error *err)
                                    .key_absmax = t->key_absmax,
                                    .value_absmax = t->value_absmax};
     status = kv_solution_create(&t->solution, t->problem, &request, &first);
-    if (status == KV_EREQUEST && !request.resolution && strstr(first.message, "resolution")) {
+    if (status == KV_EREQUEST && !request.resolution) {
+        /* too many points, or something else that then fails once more */
         request.resolution = coarse_resolution(t->problem);
+        KV_TRY(kv_solution_create(&t->solution, t->problem, &request, err));
         KV_TRY(kv_text_add(&t->notes, err,
                            "the frontier has more than %d points; its sizes are taken at a "
                            "resolution of %" PRId64 " bytes\n",
                            KV_SOLUTION_MAX_POINTS, request.resolution));
-        KV_TRY(kv_solution_create(&t->solution, t->problem, &request, err));
     } else if (status != KV_OK)
         kv_error_set(err, status, first.file, first.line, "%s", first.message);
 done:
@@ -212,20 +215,57 @@ done:
 
 /* ---- the steps ---- */
 
+/* From nothing to a policy on the search seeds there are, verified where there is an end. */
+static kv_status find_policy(kv_tuning *t, bool wants_pairs, kv_error *err)
+{
+    kv_status status = KV_OK;
+    KV_TRY(t->is_capture ? kv_tune_capture_table(t, err) : kv_tune_table(t, err));
+    KV_TRY(kv_tune_find_limit(t, err));
+    KV_TRY(restrict_choices(t, err));
+    if (wants_pairs) KV_TRY(kv_tune_pairs(t, err));
+    KV_TRY(solve(t, err));
+    if (!t->is_capture) KV_TRY(kv_tune_verify(t, err));
+done:
+    return status;
+}
+
+/* Once more with pairs and twice the search seeds. What the first time found stands where the
+ * second is not finished or finds nothing better on the held-out seeds: more effort is not worse.
+ */
+static kv_status run_again(kv_tuning *t, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_problem *first_problem = t->problem;
+    kv_solution *first = t->solution;
+    t->problem = NULL, t->solution = NULL;
+    t->n_search += t->n_further;
+    KV_TRY(find_policy(t, true, err));
+    KV_TRY(kv_tune_consider(t, first->outcome.policy.assignment, err));
+done:
+    if (status != KV_OK) {
+        kv_problem *const problem = t->problem;
+        kv_solution *const solution = t->solution;
+        t->problem = first_problem, t->solution = first;
+        first_problem = problem, first = solution;
+    }
+    kv_solution_free(first);
+    kv_problem_free(first_problem);
+    return status;
+}
+
 static kv_status run_stack(kv_tuning *t, kv_error *err)
 {
     kv_status status = KV_OK;
     int64_t const effort = t->settings->effort;
     kv_tune_set_task(t, "layers");
     KV_TRY(kv_tune_find_absmax(t, err));
-    KV_TRY(t->is_capture ? kv_tune_capture_table(t, err) : kv_tune_table(t, err));
-    KV_TRY(kv_tune_find_limit(t, err));
-    KV_TRY(restrict_choices(t, err));
-    if (effort == KV_EFFORT_EXHAUSTIVE && !t->is_capture) KV_TRY(kv_tune_pairs(t, err));
-    KV_TRY(solve(t, err));
+    KV_TRY(find_policy(t, false, err));
     if (t->is_capture) return KV_OK;
-    KV_TRY(kv_tune_verify(t, err));
     if (effort >= KV_EFFORT_PATIENT) KV_TRY(kv_tune_repair(t, err));
+    if (effort == KV_EFFORT_EXHAUSTIVE) {
+        KV_TRY(run_again(t, err));
+        KV_TRY(kv_tune_repair(t, err));
+    }
     t->solution->outcome.runs = t->runs; /* without the comparison */
     KV_TRY(kv_tune_compare(t, err));
 done:

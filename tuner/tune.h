@@ -8,10 +8,19 @@
  *     status = kv_tuning_run(tuning, &err);           KV_EINTERRUPTED: the best so far is there
  *     kv_outcome_report(stdout, kv_tuning_outcome(tuning), &err);
  *
- * Steps and efforts: tuner.md. The error of synthetic heads is stack_err. A capture holds no
- * weights: its layers' errors are local (attention outputs of the captured queries against
- * unquantized ones) and the outcome says so; nothing can be verified end to end. A table from
- * elsewhere (settings.table) replaces measuring; then config may be NULL. */
+ * Efforts, in rising order:
+ *   estimate    the table from local errors and one measured gain per layer and tensor
+ *   measure     every scheme that no other beats run to the end, alone in its layer
+ *   patient     single steps away from what was verified are measured and combined, up to 4 times
+ *   exhaustive  then all of it once more with twice the search seeds and pairs run as pairs; what
+ *               is better on the held-out seeds, the same at all efforts, stands
+ * So patient and exhaustive never end with a worse verified policy than measure does; estimate,
+ * whose table is another, may.
+ *
+ * The error of synthetic heads is stack_err. A capture holds no weights: its layers' errors are
+ * local (attention outputs of the captured queries against unquantized ones) and the outcome says
+ * so; nothing can be verified end to end. A table from elsewhere (settings.table) replaces
+ * measuring; then config may be NULL. */
 #ifndef KVANT_TUNER_TUNE_H
 #define KVANT_TUNER_TUNE_H
 

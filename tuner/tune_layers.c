@@ -226,16 +226,18 @@ static kv_status find_seeds(kv_tuning *t, kv_error *err)
     const kv_int_list *const given = &t->config->heads.seeds;
     bool const is_double = t->settings->effort == KV_EFFORT_EXHAUSTIVE && !t->is_capture;
     int64_t next = 0;
-    t->n_search = given->count * (is_double ? 2 : 1), t->n_held_out = t->settings->held_out;
-    if (t->is_capture) t->n_search = 1;
-    KV_TRY(kv_allocate((void **)&t->search_seeds, (size_t)t->n_search, sizeof next, err));
+    t->n_search = t->is_capture ? 1 : given->count, t->n_held_out = t->settings->held_out;
+    t->n_further = is_double ? given->count : 0;
+    KV_TRY(kv_allocate((void **)&t->search_seeds, (size_t)(t->n_search + t->n_further), sizeof next,
+                       err));
     KV_TRY(kv_allocate((void **)&t->held_out_seeds, (size_t)t->n_held_out, sizeof next, err));
     for (int64_t i = 0; i < given->count; i++) {
         if (i < t->n_search) t->search_seeds[i] = given->items[i];
         if (given->items[i] >= next) next = given->items[i] + 1;
     }
-    for (int64_t i = given->count; i < t->n_search; i++) t->search_seeds[i] = next++;
     for (int64_t i = 0; i < t->n_held_out; i++) t->held_out_seeds[i] = next++;
+    /* behind the held-out ones, which are so the same at every effort */
+    for (int64_t i = 0; i < t->n_further; i++) t->search_seeds[t->n_search + i] = next++;
     if (next - 1 > SEED_MAX)
         KV_TRY(KV_FAIL(err, KV_EREQUEST,
                        "heads.seeds: the held-out seeds follow the largest search seed and end at "

@@ -68,10 +68,10 @@ static void show_progress(kv_tuning *t)
     if (!t->environment.progress || !(t->task_flops > 0)) return;
     double const within = (double)t->pass_layer / (double)t->layers;
     double const done = t->done_flops + within * t->pass_flops;
-    double const left = t->task_flops - done;
+    double const left = fmax(t->task_flops - done, 0); /* more than expected may have been done */
     fit_pace(&fixed, &each, &t->pace);
     double const passes = t->pass_flops > 0 ? left / t->pass_flops : 1;
-    t->environment.progress(t->environment.context, t->task, done / t->task_flops,
+    t->environment.progress(t->environment.context, t->task, fmin(done / t->task_flops, 1),
                             passes * fixed + left * each);
 }
 
@@ -187,6 +187,22 @@ done:
     return status;
 }
 
+/* A run as a part of a full one: only what differs from the exact run costs. */
+static kv_status count_run(const missing *m, int64_t run, const uint8_t *key, kv_error *err)
+{
+    kv_tuning *const t = m->t;
+    const kv_tune_batch *const b = m->batch;
+    double mark = 0;
+    if (kv_cache_get(&mark, t->asked, key, 1)) return KV_OK;
+    int64_t first = 0;
+    int64_t const end = b->is_local ? b->last[run] + 1 : t->layers;
+    const int32_t(*const pair)[2] = b->assignment + run * t->layers;
+    while (first < end && pair[first][0] < 0 && pair[first][1] < 0) first++;
+    t->equivalents += (double)(end - first) / (double)t->layers;
+    t->runs++;
+    return kv_cache_put(t->asked, key, &mark, 1, err);
+}
+
 /* Fills from the cache what it has; the rest is listed. power: the seed's column. */
 static kv_status look_up(double *power, missing *m, kv_error *err)
 {
@@ -205,6 +221,7 @@ static kv_status look_up(double *power, missing *m, kv_error *err)
     m->last = last;
     for (int64_t r = 0; r < b->n; r++) {
         KV_TRY(key_of(m->key[m->n], t, b, r, m->seed, err));
+        KV_TRY(count_run(m, r, m->key[m->n], err));
         if (kv_cache_get(&power[r * b->n_seeds], t->cache, m->key[m->n], VALUES)) continue;
         m->run[m->n] = r;
         m->last[m->n] = b->is_local ? b->last[r] : t->layers - 1;
@@ -222,32 +239,19 @@ static void free_missing(missing *m)
     m->run = NULL, m->key = NULL, m->assignment = NULL, m->last = NULL;
 }
 
-/* Runs of all seeds as parts of full ones: only what differs from the exact run costs. */
-static void count_runs(kv_tuning *t, const kv_tune_batch *b)
-{
-    for (int64_t r = 0; r < b->n; r++) {
-        int64_t first = 0;
-        int64_t const end = b->is_local ? b->last[r] + 1 : t->layers;
-        const int32_t(*const pair)[2] = b->assignment + r * t->layers;
-        while (first < end && pair[first][0] < 0 && pair[first][1] < 0) first++;
-        t->equivalents += (double)(b->n_seeds * (end - first)) / (double)t->layers;
-    }
-    t->runs += b->n * b->n_seeds;
-}
-
 kv_status kv_tune_measure(double *power, kv_tuning *t, const kv_tune_batch *b, kv_error *err)
 {
     kv_status status = KV_OK;
     missing m = {.t = t, .batch = b};
-    count_runs(t, b);
     for (int64_t s = 0; s < b->n_seeds; s++) {
         free_missing(&m);
         m.seed = b->seeds[s], m.n = 0;
         KV_TRY(look_up(power + s, &m, err));
         if (!m.n) continue;
         KV_TRY(kv_tune_check_cancelled(t, err));
-        if (!(t->task_flops > t->done_flops)) /* what the other seeds lack is about the same */
-            t->task_flops = t->done_flops + (double)(b->n_seeds - s) * flops_of(&m, 0, m.n);
+        double const lacking = flops_of(&m, 0, m.n);
+        if (t->task_flops < t->done_flops + lacking) /* the other seeds lack about the same */
+            t->task_flops = t->done_flops + (double)(b->n_seeds - s) * lacking;
         for (int64_t first = 0, n; first < m.n; first += n) {
             n = pass_size(&t->pass_flops, &m, first);
             KV_TRY(run_pass(power + s, &m, first, n, err));

@@ -4,7 +4,7 @@
  * other beats there. Each is run end to end on the search seeds; its change of power and bytes is
  * an option of a small knapsack (stay, or one of the moves, per layer), solved exactly. The result
  * is run as a whole, and taken where it is better and still holds on the held-out seeds; where it
- * is not, half of the promised change is tried. Until there is no gain. */
+ * is not, a little less of the promised change is tried. Until there is no gain, ROUNDS at most. */
 #include <math.h>
 #include <string.h>
 
@@ -127,7 +127,7 @@ static kv_status judge(bool *is_taken, repair *r, double target, kv_error *err)
 {
     kv_status status = KV_OK;
     kv_tuning *const t = r->t;
-    kv_outcome *const o = &t->solution->outcome;
+    const kv_outcome *const o = &t->solution->outcome;
     double power;
     *is_taken = false;
     KV_TRY(kv_tune_measure_choices(&power, t, r->tried, 1, err));
@@ -140,12 +140,7 @@ static kv_status judge(bool *is_taken, repair *r, double target, kv_error *err)
     double const upper = kv_tune_upper(t, r->held_out);
     if (!isnan(t->limit) && !(upper <= kv_tune_held_out_limit(t))) goto done;
     if (isnan(t->limit) && !(upper < t->policy_upper)) goto done;
-    KV_TRY(kv_solution_set_policy(t->solution, r->tried, err));
-    t->policy_power = power;
-    o->policy.verified = sqrt(power);
-    kv_tune_set_held_out(&o->policy, t, r->held_out);
-    t->policy_upper = upper;
-    if (o->policy.additive > 0) o->kappa = power / o->policy.additive;
+    KV_TRY(kv_tune_set_policy(t, r->tried, power, r->held_out, err));
     memcpy(r->current, r->tried, (size_t)t->layers * sizeof *r->current);
     *is_taken = true;
 done:

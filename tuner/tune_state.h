@@ -61,7 +61,8 @@ struct kv_tuning {
     int32_t (*pairs)[2];
     int32_t match[2]; /* indices of the scheme to match, or -1 */
     int64_t n_search, n_held_out;
-    int64_t *search_seeds, *held_out_seeds;
+    int64_t n_further;                      /* search seeds that the effort exhaustive adds */
+    int64_t *search_seeds, *held_out_seeds; /* [n_search + n_further], [n_held_out] */
     kv_text notes;
 
     /* tune_measure.c */
@@ -69,7 +70,8 @@ struct kv_tuning {
     const char *task;
     double task_flops, done_flops, pass_flops, pass_start_s;
     int64_t pass_layer;
-    int64_t runs; /* single-replicate runs asked for, cached or not */
+    kv_cache *asked; /* keys of the runs asked for: each counts once, found in the cache or not */
+    int64_t runs;    /* single-replicate runs asked for */
     double
         equivalents; /* of full runs: a run that leaves the exact one at layer l counts (L-l)/L */
 
@@ -147,6 +149,14 @@ void kv_tune_set_held_out(kv_candidate *candidate, const kv_tuning *t, const dou
 /* The scheme to match on the search seeds: its error is the budget's limit. */
 kv_status kv_tune_find_limit(kv_tuning *t, kv_error *err);
 kv_status kv_tune_verify(kv_tuning *t, kv_error *err);
+
+/* Makes an assignment [L] of choices the policy, with the power it has on the search seeds and
+ * those on the held-out seeds [n_held_out]. */
+kv_status kv_tune_set_policy(kv_tuning *t, const int32_t *choices, double search_power,
+                             const double *held_out, kv_error *err);
+/* Runs an assignment [L] that was found otherwise and makes it the policy where it is better on the
+ * held-out seeds: within the budget at fewer bytes, or with less error. */
+kv_status kv_tune_consider(kv_tuning *t, const int32_t *choices, kv_error *err);
 
 /* ---- tune_repair.c ---- */
 

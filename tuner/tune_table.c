@@ -269,6 +269,8 @@ kv_status kv_tune_table(kv_tuning *t, kv_error *err)
     singles s = {0}, further = {0};
     bool const is_estimate = t->settings->effort == KV_EFFORT_ESTIMATE;
     int64_t const most = t->layers * (t->keys.n_choices + t->values.n_choices);
+    memset(t->keys.state, 0, (size_t)(t->layers * t->keys.n));
+    memset(t->values.state, 0, (size_t)(t->layers * t->values.n));
     KV_TRY(singles_create(&s, t, most, err));
     KV_TRY(singles_create(&further, t, most, err));
     add_all(&s);

@@ -126,6 +126,45 @@ done:
     return status;
 }
 
+/* ---- the policy ---- */
+
+kv_status kv_tune_set_policy(kv_tuning *t, const int32_t *choices, double search_power,
+                             const double *held_out, kv_error *err)
+{
+    kv_outcome *const o = &t->solution->outcome;
+    kv_status const status = kv_solution_set_policy(t->solution, choices, err);
+    if (status != KV_OK) return status;
+    t->policy_power = search_power;
+    o->policy.verified = sqrt(search_power);
+    o->kappa = o->policy.additive > 0 ? search_power / o->policy.additive : (double)NAN;
+    kv_tune_set_held_out(&o->policy, t, held_out);
+    t->policy_upper = kv_tune_upper(t, held_out);
+    return KV_OK;
+}
+
+kv_status kv_tune_consider(kv_tuning *t, const int32_t *choices, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_outcome *const o = &t->solution->outcome;
+    int64_t const bytes = kv_problem_bytes(t->problem, choices);
+    bool const is_on_error = kv_budget_is_on_error(t->budget.kind);
+    double search_power, *held_out = NULL;
+    KV_TRY(kv_allocate((void **)&held_out, (size_t)t->n_held_out, sizeof *held_out, err));
+    KV_TRY(kv_tune_measure_choices(&search_power, t, choices, 1, err));
+    KV_TRY(kv_tune_measure_held_out(held_out, t, choices, 1, err));
+    double const upper = kv_tune_upper(t, held_out);
+    bool const holds = is_on_error ? upper <= kv_tune_held_out_limit(t) : o->is_budget_met;
+    bool const is_size_first = is_on_error && holds && bytes != o->policy.bytes;
+    bool const is_better = holds != o->is_budget_met ? holds
+                           : is_size_first           ? bytes < o->policy.bytes
+                                                     : upper < t->policy_upper;
+    if (is_better) KV_TRY(kv_tune_set_policy(t, choices, search_power, held_out, err));
+    if (is_better) o->is_budget_met = holds;
+done:
+    kv_free(held_out);
+    return status;
+}
+
 /* ---- points ---- */
 
 static double additive(const kv_tuning *t, int64_t point)
@@ -204,13 +243,10 @@ static kv_status take(verification *v, int64_t i, bool holds, kv_error *err)
 {
     kv_tuning *const t = v->t;
     kv_outcome *const o = &t->solution->outcome;
-    kv_status const status = kv_solution_set_policy(t->solution, v->choices + i * t->layers, err);
+    kv_status const status = kv_tune_set_policy(t, v->choices + i * t->layers, v->search[i],
+                                                v->held_out + i * t->n_held_out, err);
     if (status != KV_OK) return status;
     o->point = v->point[i];
-    t->policy_power = v->search[i];
-    o->policy.verified = sqrt(t->policy_power);
-    kv_tune_set_held_out(&o->policy, t, v->held_out + i * t->n_held_out);
-    t->policy_upper = kv_tune_upper(t, v->held_out + i * t->n_held_out);
     o->is_verified = true, o->is_budget_met = holds;
     o->held_out_seeds = t->n_held_out;
     return KV_OK;
@@ -313,7 +349,6 @@ kv_status kv_tune_verify(kv_tuning *t, kv_error *err)
     bool const is_within = o->is_budget_met; /* a budget on bytes is met or not without running */
     KV_TRY(search(&v, err));
     if (!kv_budget_is_on_error(t->budget.kind)) o->is_budget_met = is_within;
-    if (o->is_verified && o->policy.additive > 0) o->kappa = t->policy_power / o->policy.additive;
     if (has_match(t) && t->match_held_out) o->budget.limit = sqrt(kv_tune_held_out_limit(t));
 done:
     kv_free(choices), kv_free(search_power), kv_free(held_out);
