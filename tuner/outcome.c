@@ -51,6 +51,16 @@ double kv_error_beside(const kv_outcome *o, const kv_candidate *c, const kv_cand
 
 double kv_lower_bound(const kv_outcome *o)
 {
-    double const power = o->unit * o->frontier->lower_bound[o->point];
-    return fmin(power, o->policy.additive);
+    const kv_frontier *const f = o->frontier;
+    int64_t i = 0;
+    while (i < f->count - 1 && f->size[i] < o->policy.bytes) i++;
+    return fmin(o->unit * f->lower_bound[i], o->policy.additive);
+}
+
+bool kv_is_frontier_point(const kv_outcome *o)
+{
+    const kv_frontier *const f = o->frontier;
+    for (int64_t i = 0; i < f->n_groups; i++)
+        if (o->policy.assignment[i] != f->option[o->point * f->n_groups + i]) return false;
+    return true;
 }

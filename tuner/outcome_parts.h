@@ -29,7 +29,11 @@ double kv_error_beside(const kv_outcome *outcome, const kv_candidate *candidate,
 /* The comparison with the candidates, the last part of a report. */
 kv_status kv_outcome_compare(FILE *out, const kv_outcome *outcome, kv_error *err);
 
-/* The least error power that the relaxation allows within the policy's point's bytes. */
+/* Whether the policy is outcome->point of the frontier: one that was repaired lies beside it. */
+bool kv_is_frontier_point(const kv_outcome *outcome);
+
+/* What the relaxation allows no assignment within the policy's bytes to go below, an error power:
+ * its bound at the frontier's first point of so many bytes. */
 double kv_lower_bound(const kv_outcome *outcome);
 
 #endif

@@ -177,7 +177,7 @@ static void print_gap(FILE *out, const kv_outcome *o)
     double const bound = kv_outcome_error(o, kv_lower_bound(o));
     double const chosen = kv_outcome_error(o, o->unit * (double)f->error[o->point]);
     double const error = kv_outcome_error(o, o->policy.additive);
-    bool const is_chosen = o->policy.bytes == f->size[o->point];
+    bool const is_chosen = kv_is_frontier_point(o);
     fprintf(out,
             "\nThe frontier is exact: %" PRId64 " points, %" PRId64 " to %" PRId64
             " bytes, error %.4g to %.4g.\n",
@@ -188,10 +188,11 @@ static void print_gap(FILE *out, const kv_outcome *o)
         fprintf(out, "No assignment within %" PRId64 " bytes has a smaller additive error; ",
                 o->policy.bytes);
     else
-        fprintf(out,
-                "The policy was repaired and lies beside it, near the point of %" PRId64
-                " bytes and error %.4g; ",
-                f->size[o->point], chosen);
+        fprintf(
+            out,
+            "The policy was improved by running it and lies beside it, near the point of %" PRId64
+            " bytes and error %.4g; ",
+            f->size[o->point], chosen);
     fprintf(out, "the linear relaxation,\na bound of its own, allows none below %.4g", bound);
     double const gap = error > 0 ? (error - bound) / error : 0;
     if (is_chosen && gap > 1e-9)

@@ -53,12 +53,10 @@ static kv_status read(int32_t *key, int32_t *value, int64_t n_layers, const kv_p
                       const char *text, kv_error *err)
 {
     size_t const skip = strlen(prefix);
-    const char *const mode = text + skip;
+    const char *const mode = strncmp(text, prefix, skip) == 0 ? text + skip : "";
     (void)policy;
-    if (strncmp(text, prefix, skip) == 0 && strcmp(mode, "FP16\n") == 0)
-        return kv_engine_fill(key, value, n_layers, 0, 0);
-    if (strncmp(text, prefix, skip) == 0 && strlen(mode) == 6 && mode[0] == '"' && mode[2] == ',' &&
-        strcmp(mode + 4, "\"\n") == 0) {
+    if (strcmp(mode, "FP16\n") == 0) return kv_engine_fill(key, value, n_layers, 0, 0);
+    if (strlen(mode) == 6 && mode[0] == '"' && mode[2] == ',' && strcmp(mode + 4, "\"\n") == 0) {
         int32_t const k = kv_engine_type_find(&kv_engine_exllamav3, mode + 1, 1);
         int32_t const v = kv_engine_type_find(&kv_engine_exllamav3, mode + 3, 1);
         if (k > 0 && v > 0) return kv_engine_fill(key, value, n_layers, k, v);

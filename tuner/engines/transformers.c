@@ -137,11 +137,9 @@ static int32_t read_layer(const char *line)
     if (strncmp(line, "DynamicLayer()", 14) == 0) return 0;
     if (strncmp(line, "DynamicSlidingWindowLayer(", 26) == 0) return 0;
     if (strncmp(line, quanto, strlen(quanto)) != 0) return -1;
-    switch (line[strlen(quanto)]) {
-    case '2': return 2;
-    case '4': return 3;
-    default: return -1;
-    }
+    char words[] = "quanto ?";
+    words[7] = line[strlen(quanto)];
+    return kv_engine_type_find(&kv_engine_transformers, words, strlen(words));
 }
 
 static kv_status read(int32_t *key, int32_t *value, int64_t n_layers, const kv_policy *policy,
