@@ -1,15 +1,13 @@
-/* The table of engines. To add one: tuner/engines/NAME.c, its declaration and its row here. */
+/* Engines looked up and listed; their table is KV_ENGINES in engine_state.h. */
 #include <string.h>
 
 #include "kernels/memory.h"
 #include "kernels/shorthand.h"
 #include "tuner/engine_state.h"
 
-static const kv_engine *const engines[] = {
-    &kv_engine_vllm,         &kv_engine_llama_cpp, &kv_engine_ik_llama_cpp,
-    &kv_engine_transformers, &kv_engine_kvtuner,   &kv_engine_lmdeploy,
-    &kv_engine_sglang,       &kv_engine_exllamav3, &kv_engine_tensorrt_llm,
-};
+#define KV_ROW(name) &kv_engine_##name,
+static const kv_engine *const engines[] = {KV_ENGINES(KV_ROW)};
+#undef KV_ROW
 enum { N_ENGINES = sizeof engines / sizeof engines[0] };
 
 const kv_engine *kv_engine_at(size_t index)

@@ -1,10 +1,10 @@
 /* Serving engines: which policies each can express, the best one inside that set, and its words.
  *
- * An engine is one file in tuner/engines/ and one row of the table in engine.c: the cache types it
- * has (each with the kvant schemes it computes, or the reason why kvant cannot simulate it), how
- * types may be spread over layers, a writer, and a reader that parses what was written. The search
- * (engine_search.c, engine_ends.c) is the same for all: inside the expressible set, at the same
- * budget as the free optimum; rounding a free optimum afterwards would be worse.
+ * An engine is one file in tuner/engines/ and one row of KV_ENGINES (engine_state.h): the cache
+ * types it has (each with the kvant schemes it computes, or the reason why kvant cannot simulate
+ * it), how types may be spread over layers, a writer, and a reader that parses what was written.
+ * The search (engine_search.c, engine_ends.c) is the same for all: inside the expressible set, at
+ * the same budget as the free optimum; rounding a free optimum afterwards would be worse.
  *
  *     kv_engine_find(&engine, "llama.cpp", &err);
  *     kv_engine_solve(&fit, engine, problem, policy, &(kv_engine_budget){.max_error = 1e-4}, &err);

@@ -8,10 +8,22 @@
 #define KV_NEEDS_F16  "a model in float16, as its 16-bit layers were simulated"
 #define KV_NEEDS_BF16 "a model in bfloat16, as its 16-bit layers were simulated"
 
-/* The rows of the table. */
-extern const kv_engine kv_engine_exllamav3, kv_engine_ik_llama_cpp, kv_engine_kvtuner,
-    kv_engine_llama_cpp, kv_engine_lmdeploy, kv_engine_sglang, kv_engine_tensorrt_llm,
-    kv_engine_transformers, kv_engine_vllm;
+/* The table of engines, in the order of listings: tuner/engines/NAME.c defines kv_engine_NAME. To
+ * add one, write the file and its row here. */
+#define KV_ENGINES(ROW)                                                                            \
+    ROW(vllm)                                                                                      \
+    ROW(llama_cpp)                                                                                 \
+    ROW(ik_llama_cpp)                                                                              \
+    ROW(transformers)                                                                              \
+    ROW(kvtuner)                                                                                   \
+    ROW(lmdeploy)                                                                                  \
+    ROW(sglang)                                                                                    \
+    ROW(exllamav3)                                                                                 \
+    ROW(tensorrt_llm)
+
+#define KV_ROW(name) extern const kv_engine kv_engine_##name;
+KV_ENGINES(KV_ROW)
+#undef KV_ROW
 
 /* ---- matching (engine_match.c) ---- */
 

@@ -220,6 +220,11 @@ static bound make_bound(const kv_outcome *o, double limit)
     return (bound){is_on_error, integer, integer + o->problem->n_layers / 2 + 1, most};
 }
 
+int64_t kv_solution_byte_limit(const kv_outcome *outcome)
+{
+    return make_bound(outcome, kv_solution_limit(outcome)).integer;
+}
+
 /* The exact point within the limit, which the frontier may lack where a resolution thins it; where
  * none is within, the nearest. */
 static kv_status complete_frontier(kv_solution *solution, const bound *b, kv_error *err)

@@ -48,6 +48,8 @@ void kv_solution_free(kv_solution *solution);
  * the table. */
 double kv_solution_limit(const kv_outcome *outcome);
 bool kv_budget_is_on_error(kv_budget_kind kind);
+/* The bytes that a budget on bytes allows all layers, a whole number. */
+int64_t kv_solution_byte_limit(const kv_outcome *outcome);
 
 /* Elements that the context's cache holds; 0 unknown. With windows, those stored. */
 int64_t kv_outcome_elements(const kv_outcome *outcome);

@@ -56,7 +56,7 @@ static bool is_within(const kv_tuning *t, const kv_candidate *c, double power)
 {
     if (isnan(c->verified)) return false;
     if (!isnan(power)) return c->verified * c->verified <= power;
-    return (double)c->bytes <= kv_solution_limit(&t->solution->outcome);
+    return c->bytes <= kv_solution_byte_limit(&t->solution->outcome);
 }
 
 static bool is_better(const kv_tuning *t, const kv_candidate *a, const kv_candidate *b)
@@ -129,7 +129,7 @@ kv_status kv_tune_compare(kv_tuning *t, kv_error *err)
         kv_strategy_task const task = {.problem = t->problem,
                                        .bytes = o->policy.bytes,
                                        .error = t->limit,
-                                       .limit = is_on_error ? -1 : (int64_t)kv_solution_limit(o),
+                                       .limit = is_on_error ? -1 : kv_solution_byte_limit(o),
                                        .runs = (int64_t)ceil(equivalents),
                                        .seed = (uint64_t)t->search_seeds[0],
                                        .context = &c,

@@ -161,7 +161,7 @@ static kv_status run_round(bool *is_taken, repair *r, kv_error *err)
     KV_TRY(measure_moves(r, err));
     double allowance = isnan(target) ? 0 : target - now;
     for (int i = 0; i < TRIES && !*is_taken && is_found; i++) {
-        KV_TRY(combine(&is_found, r, allowance, (int64_t)kv_solution_limit(o), err));
+        KV_TRY(combine(&is_found, r, allowance, kv_solution_byte_limit(o), err));
         if (is_found) KV_TRY(judge(is_taken, r, target, err));
         if (isnan(target)) break;
         allowance -= 0.02 * target;
