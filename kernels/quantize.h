@@ -150,6 +150,12 @@ int64_t kv_fit_bits(const kv_fit *fit);
 kv_status kv_quantizer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *shape,
                             kv_error *err);
 
+/* The same for a tensor of a whole layer, whose heads have one fit each, or one together where the
+ * quantizer is layer-wide. shape->heads: all kv heads; shape->rotary_dim: as keys have it after
+ * RoPE. */
+kv_status kv_quantizer_layer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *shape,
+                                  kv_error *err);
+
 KV_EXTERN_C_END
 
 #endif

@@ -79,27 +79,18 @@ static kv_status check_layers(const kv_scheme *scheme, int64_t n_layers, const c
 
 /* ---- sizes ---- */
 
-static kv_status tensor_bits(int64_t *out, const kv_capacity_class *c, const kv_quantizer *q,
-                             int64_t rotary_dim, int64_t tokens, kv_error *err)
-{
-    bool const is_wide = kv_quantizer_is_layer_wide(q);
-    kv_tensor_shape const shape = {.heads = is_wide ? c->kv_heads : 1,
-                                   .tokens = tokens,
-                                   .head_dim = c->head_dim,
-                                   .rotary_dim = q->is_pre_rope ? 0 : rotary_dim,
-                                   .is_rope_interleaved = c->is_rope_interleaved};
-    kv_status const status = kv_quantizer_bits(out, q, &shape, err);
-    if (status == KV_OK && !is_wide && !kv_multiply_sizes(*out, c->kv_heads, out))
-        return KV_FAIL(err, KV_EREQUEST, "a layer's bits do not fit into a 64-bit number");
-    return status;
-}
-
 kv_status kv_capacity_class_bits(int64_t *out, const kv_capacity_class *c, int64_t tokens,
                                  kv_error *err)
 {
     int64_t key, value;
-    kv_status status = tensor_bits(&key, c, c->key, c->rotary_dim, tokens, err);
-    if (status == KV_OK) status = tensor_bits(&value, c, c->value, 0, tokens, err);
+    kv_tensor_shape shape = {.heads = c->kv_heads,
+                             .tokens = tokens,
+                             .head_dim = c->head_dim,
+                             .rotary_dim = c->rotary_dim,
+                             .is_rope_interleaved = c->is_rope_interleaved};
+    kv_status status = kv_quantizer_layer_bits(&key, c->key, &shape, err);
+    shape.rotary_dim = 0;
+    if (status == KV_OK) status = kv_quantizer_layer_bits(&value, c->value, &shape, err);
     if (status == KV_OK && key > INT64_MAX - value)
         status = KV_FAIL(err, KV_EREQUEST, "a layer's bits do not fit into a 64-bit number");
     if (status == KV_OK) *out = key + value;

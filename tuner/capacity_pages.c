@@ -10,7 +10,7 @@ enum { KERNEL_BLOCK = 16, MOST_BLOCK = 4096, MOST_IN_FLIGHT = 100000000 };
 /* Numbers of tokens that attention kernels take in one block. */
 static const int64_t kernel_blocks[] = {16, 32, 64, 128, 256};
 
-static int64_t round_up(int64_t a, int64_t b)
+static int64_t divide_up(int64_t a, int64_t b)
 {
     return a / b + (a % b > 0);
 }
@@ -84,7 +84,7 @@ kv_status kv_capacity_plan_pages(kv_capacity_model *m, int64_t block, int64_t in
     m->has_pages = true;
     if (large == small) goto done;
     int64_t const step = block > KERNEL_BLOCK ? block : KERNEL_BLOCK;
-    p->block = step * round_up(large * KERNEL_BLOCK, step * small);
+    p->block = step * divide_up(large * KERNEL_BLOCK, step * small);
     p->page_bytes = p->block * small, p->padded_bytes = large;
     for (size_t i = 0; i < sizeof kernel_blocks / sizeof kernel_blocks[0]; i++)
         if (kernel_blocks[i] * large <= p->page_bytes) p->padded_block = kernel_blocks[i];
@@ -95,10 +95,10 @@ done:
 int64_t kv_capacity_pages_of(const kv_capacity_pages *p, const kv_capacity_class *c, int64_t tokens)
 {
     int64_t const block = c->token_bytes == p->token_bytes ? p->block : p->padded_block;
-    int64_t const pages = round_up(tokens, block);
+    int64_t const pages = divide_up(tokens, block);
     if (!c->window) return pages;
     int64_t const held = c->window - 1 + p->in_flight;
-    int64_t const bound = round_up(held < tokens ? held : tokens, block) + 1;
+    int64_t const bound = divide_up(held < tokens ? held : tokens, block) + 1;
     return bound < pages ? bound : pages;
 }
 

@@ -76,31 +76,19 @@ done:
     return status;
 }
 
-static void shape_of(kv_tensor_shape *shape, int64_t *times, const kv_tuning *t,
-                     const kv_quantizer *q, const kv_layer *layer, bool is_key)
-{
-    bool const is_wide = kv_quantizer_is_layer_wide(q);
-    int64_t const window = layer->window;
-    *shape = (kv_tensor_shape){.heads = is_wide ? layer->kv_heads : 1,
-                               .tokens = window > 0 && window < t->context ? window : t->context,
-                               .head_dim = layer->head_dim};
-    if (is_key && !q->is_pre_rope) shape->rotary_dim = layer->rotary_dim;
-    shape->is_rope_interleaved = layer->is_rope_interleaved;
-    *times = is_wide ? 1 : layer->kv_heads;
-}
-
 static kv_status stored_bytes(int64_t *bytes, const kv_tuning *t, const kv_quantizer *q,
                               const kv_layer *layer, bool is_key, kv_error *err)
 {
-    kv_tensor_shape shape;
-    int64_t times, bits;
-    shape_of(&shape, &times, t, q, layer, is_key);
-    kv_status const status = kv_quantizer_bits(&bits, q, &shape, err);
-    if (status != KV_OK) return status;
-    if (!kv_multiply_sizes(bits, times, &bits) || bits > INT64_MAX - 8)
-        return KV_FAIL(err, KV_EREQUEST, "the stored bits of a layer do not fit 64 bits");
-    *bytes = (bits + 7) / 8;
-    return KV_OK;
+    int64_t bits;
+    bool const is_cut = layer->window > 0 && layer->window < t->context;
+    kv_tensor_shape const shape = {.heads = layer->kv_heads,
+                                   .tokens = is_cut ? layer->window : t->context,
+                                   .head_dim = layer->head_dim,
+                                   .rotary_dim = is_key ? layer->rotary_dim : 0,
+                                   .is_rope_interleaved = layer->is_rope_interleaved};
+    kv_status const status = kv_quantizer_layer_bits(&bits, q, &shape, err);
+    if (status == KV_OK) *bytes = bits / 8 + (bits % 8 > 0);
+    return status;
 }
 
 kv_status kv_tune_layer_heads(kv_heads **out, const kv_tuning *t, int64_t layer, int64_t seed,
