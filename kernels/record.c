@@ -5,27 +5,14 @@
 #include <string.h>
 
 #include "kernels/memory.h"
-
-/* Bytes of the UTF-8 character at `s`, 0 where there is none (RFC 3629: no overlong forms, no
- * surrogates, nothing beyond U+10FFFF). */
-static size_t utf8_length(const unsigned char *s)
-{
-    if (s[0] < 0x80) return s[0] != 0;
-    size_t const n = s[0] >= 0xF5 ? 0 : s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : s[0] >= 0xC2 ? 2 : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0;
-    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
-        (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
-        return 0;
-    return n;
-}
+#include "kernels/text.h"
 
 static kv_status copy_text(char **out, const char *text, kv_error *err)
 {
     kv_status const status = kv_duplicate(out, text, err);
     if (status != KV_OK) return status;
     for (char *s = *out; *s;) {
-        size_t const n = utf8_length((const unsigned char *)s);
+        size_t const n = kv_utf8_length(s);
         if (n == 0) *s = '?';
         s += n ? n : 1;
     }

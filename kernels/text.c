@@ -68,6 +68,19 @@ const char *kv_real_text(char out[KV_REAL_TEXT], double value)
     return out;
 }
 
+size_t kv_utf8_length(const char *text)
+{
+    const unsigned char *const s = (const unsigned char *)text;
+    if (s[0] < 0x80) return s[0] != 0;
+    size_t const n = s[0] >= 0xF5 ? 0 : s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : s[0] >= 0xC2 ? 2 : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
+        (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
+        return 0;
+    return n;
+}
+
 kv_status kv_text_add(kv_text *text, kv_error *err, const char *format, ...)
 {
     va_list arguments;

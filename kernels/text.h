@@ -25,6 +25,10 @@ bool kv_parse_real(const char *text, double *value);
 enum { KV_REAL_TEXT = 32 };
 const char *kv_real_text(char out[KV_REAL_TEXT], double value);
 
+/* Bytes of the UTF-8 character at `text`; 0 at its end and where there is none (RFC 3629: no
+ * overlong forms, no surrogates, nothing beyond U+10FFFF). */
+size_t kv_utf8_length(const char *text);
+
 /* A growing string, always terminated once something was added. Start as {0}. */
 typedef struct {
     char *data;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/memory.h"
+#include "kernels/text.h"
 #include "tests/check.h"
 #include "tuner/problem.h"
 
@@ -72,7 +73,12 @@ static void refusals(void)
          "t.csv:5: bytes: expected a whole number, 0 or more, found \"\""},
         {PAIRS "0,a,b,1e999,9007199254740993\n",
          "t.csv:2: error: expected a finite number, 0 or more, found \"1e999\"\n"
-         "t.csv:2: bytes: expected a whole number, 0 or more, found \"9007199254740993\""},
+         "t.csv:2: bytes: at most 9007199254740992 is possible, found 9007199254740993"},
+        {PAIRS "1000000000000001,a,b,0,1\n",
+         "t.csv:2: layer: at most 1000000000000000 is possible, found 1000000000000001"},
+        {PAIRS "0,a,b,0,1\n1,\xFF,b,0,1\n", "t.csv:3: is not text in UTF-8"},
+        {PAIRS "0,\xED\xA0\x80,b,0,1\n", "t.csv:2: is not text in UTF-8"},
+        {PAIRS "0,\xC3", "t.csv:2: is not text in UTF-8"},
         {SEPARABLE "0,kay,f16,0,1\n0,Value,,0,1\n",
          "t.csv:2: tensor: expected key or value, found \"kay\"\n"
          "t.csv:3: tensor: expected key or value, found \"Value\"\n"
@@ -104,7 +110,7 @@ static void refusals(void)
     err = (kv_error){0};
     write_file("t.csv", "layer\0,", 7);
     CHECK(kv_problem_load(&p, "t.csv", &err) == KV_EINPUT, "%d", (int)err.status);
-    CHECK_TEXT(err.message, "t.csv: is not text in UTF-8");
+    CHECK_TEXT(err.message, "t.csv:1: is not text in UTF-8");
 }
 
 /* More than can be shown: the first lines are. */
@@ -124,6 +130,39 @@ static void many_refusals(void)
     kv_problem *const p = load_text(text, &err);
     CHECK(!p, "loaded");
     CHECK_TEXT(err.message, expected);
+}
+
+/* Told before the choices are made: the table of all would be large. */
+static void many_choices(void)
+{
+    enum { N = 256 };
+    kv_error err;
+    kv_text text = {0};
+    CHECK(kv_text_add(&text, &err, SEPARABLE) == KV_OK, "text");
+    for (int i = 0; i < 2 * N; i++)
+        CHECK(kv_text_add(&text, &err, "4,%s,s%d,0,1\n", i % 2 ? "key" : "value", i) == KV_OK,
+              "row");
+    CHECK(!load_text(text.data, &err), "loaded");
+    CHECK_TEXT(err.message, "t.csv: layer 4: 65536 choices, at most 65535 are possible");
+    text.length = 0;
+    CHECK(kv_text_add(&text, &err, PAIRS) == KV_OK, "text");
+    for (int i = 0; i < N * N; i++)
+        CHECK(kv_text_add(&text, &err, "4,k%d,v%d,0,1\n", i / N, i % N) == KV_OK, "row");
+    CHECK(!load_text(text.data, &err), "loaded");
+    CHECK_TEXT(err.message, "t.csv: layer 4: 65536 choices, at most 65535 are possible");
+    /* schemes that only one layer has: 20 times 25 choices, not 20 times 10000 */
+    text.length = 0;
+    CHECK(kv_text_add(&text, &err, SEPARABLE) == KV_OK, "text");
+    for (int i = 0; i < 200; i++)
+        CHECK(kv_text_add(&text, &err, "%d,%s,s%d,0,1\n", i / 10, i % 2 ? "key" : "value", i) ==
+                  KV_OK,
+              "row");
+    kv_problem *const p = load_text(text.data, &err);
+    CHECK(p && p->n_layers == 20, "%s", err.message);
+    for (int64_t l = 0; p && l < p->n_layers; l++)
+        CHECK(p->layers[l].n_choices == 25, "%" PRId64 " choices", p->layers[l].n_choices);
+    kv_problem_free(p);
+    kv_text_free(&text);
 }
 
 /* ---- what is right ---- */
@@ -256,6 +295,14 @@ static void hdf5(void)
     CHECK(p->n_extra == 1, "%" PRId64 " extra columns", p->n_extra);
     CHECK_TEXT(p->extra_names[0], "note");
     kv_problem_free(p);
+
+    hid_t const again = H5Fopen("t.h5", H5F_ACC_RDWR, H5P_DEFAULT), latin = H5Tcopy(H5T_C_S1);
+    H5Tset_size(latin, 2);
+    H5Ldelete(again, "note", H5P_DEFAULT);
+    add(again, "note", latin, 4, "ab\xC3\xA4\xE4\0cd");
+    H5Tclose(latin), H5Fclose(again);
+    CHECK(kv_problem_load(&p, "t.h5", &err) == KV_EINPUT, "Latin-1");
+    CHECK_TEXT(err.message, "t.h5: note: value 2 is not text in UTF-8");
 
     char bytes[600];
     FILE *const f = fopen("t.h5", "rb");
@@ -433,6 +480,15 @@ static void integers(void)
     CHECK(kv_problem_integers_create(&n, p, &err) == KV_EREQUEST, "bytes");
     CHECK_TEXT(err.message, "the layers' bytes add up to 2^61 or more");
     kv_problem_free(p);
+    static const char *const huge[] = {PAIRS "0,a,b,1.7e308,1\n1,a,b,1.7e308,1\n",
+                                       SEPARABLE "0,key,a,1.7e308,1\n0,value,b,1.7e308,1\n"};
+    for (size_t i = 0; i < sizeof huge / sizeof huge[0]; i++) {
+        p = load_text(huge[i], &err);
+        CHECK(p && kv_problem_integers_create(&n, p, &err) == KV_EREQUEST, "errors");
+        CHECK_TEXT(err.message,
+                   "the layers' largest errors add up to more than a double holds, 1.8e308");
+        kv_problem_free(p);
+    }
 }
 
 /* ---- arrays ---- */
@@ -495,6 +551,7 @@ int main(void)
 {
     refusals();
     many_refusals();
+    many_choices();
     separable();
     pairs();
     hdf5();

@@ -192,6 +192,20 @@ def test_locked():
     check(read("c.h5.cache") == "something else", "never overwritten")
 
 
+def test_closed():
+    """Where standard output is closed, what is printed does not end up in the measurements."""
+    clean()
+    write("c.yaml", TUNE)
+    done = subprocess.run([KVANT, "tune", "c.yaml"], stderr=subprocess.PIPE, text=True, timeout=100,
+                          env=ENVIRONMENT, preexec_fn=lambda: os.close(1))
+    check(done.returncode == 1, "standard output closed", done.returncode, done.stderr)
+    check("kvant: writing to standard output: Bad file descriptor\n" in done.stderr, done.stderr)
+    with open("c.h5.cache", "rb") as file:
+        check(file.read(8) == b"kvtune1\n", "the cache was written over")
+    _, err = run("tune", "c.yaml")
+    check("measurements of an earlier run are in c.h5.cache" in err, err)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -200,6 +214,7 @@ def main():
         test_dry_run()
         test_stops(out, policy)
         test_locked()
+        test_closed()
         os.chdir("/")
     if failures:
         print(failures, "checks failed")

@@ -127,6 +127,31 @@ def test_outputs():
     check(once == out, "solved from a result:", once)
 
 
+PAIRS = """\
+layer,key,value,error,bytes
+0,f16,f16,0,64
+0,q4_0,q8_0,0.1,20
+0,int8/token,q4_0,0.3,21
+1,f16,f16,0,64
+1,q4_0,q8_0,0.2,20
+1,int8/token,q4_0,0.4,21
+"""
+
+
+def test_results_as_tables():
+    """A table of pairs that happen to add up, and results made from it, are restricted alike."""
+    write("p.csv", PAIRS)
+    run("tune", "--table", "p.csv", "--max-error", "1", "-q", "-o", "p.h5")
+    run("tune", "--table", "p.h5", "--max-error", "1", "-q", "-o", "pp.h5")
+    check("policy_key_bytes" not in run("show", "pp.h5")[0], "bytes that nobody stated")
+    for table in ("p.csv", "p.h5", "pp.h5"):
+        write("p.yaml", f"kvant: 1\nheads: {{layers: 2}}\n"
+              f"tune: {{max_error: 1, table: {table}, key_at_least_value: true}}\n")
+        out, _ = run("tune", "p.yaml", "-o", "q.h5", "--format", "csv")
+        check([line.split(",")[:4] for line in out.splitlines()[1:]] ==
+              [["0", "int8/token", "q4_0", "21"], ["1", "int8/token", "q4_0", "21"]], table, out)
+
+
 # ---- brute force ----
 
 def random_layers(rng):
@@ -261,6 +286,7 @@ def main():
         write("bits.csv", "layer,key,value,error,bytes\n0,a,b,1,5\n0,a,c,.75,7\n0,c,c,.8,8\n")
         test_messages()
         test_outputs()
+        test_results_as_tables()
         test_brute_force()
         test_candidates()
         os.chdir("/")

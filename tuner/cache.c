@@ -194,12 +194,24 @@ done:
     return status;
 }
 
+/* Where standard output was closed the file opened next takes its number, and what is printed
+ * would be written into the measurements. */
+static kv_status leave_standard_streams(kv_cache *cache, kv_error *err)
+{
+    int const fd = fcntl(cache->fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (fd < 0) return failed(cache, "opening", errno, err);
+    close(cache->fd);
+    cache->fd = fd;
+    return KV_OK;
+}
+
 static kv_status open_file(kv_cache *cache, kv_error *err)
 {
     kv_status status = KV_OK;
     struct stat info;
     char mark[MARK_SIZE];
     cache->fd = open(cache->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (cache->fd >= 0 && cache->fd <= STDERR_FILENO) KV_TRY(leave_standard_streams(cache, err));
     if (cache->fd < 0) return failed(cache, "opening", errno, err);
     if (flock(cache->fd, LOCK_EX | LOCK_NB) != 0)
         return errno == EWOULDBLOCK

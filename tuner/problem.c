@@ -58,19 +58,29 @@ static void add_pair(kv_problem *p, int64_t layer, int32_t key, int32_t value)
                                                p->keys.error[k] + p->values.error[v]};
 }
 
+/* Schemes that a layer has. */
+static int64_t count_schemes(const kv_problem_side *side, int64_t layer)
+{
+    int64_t n = 0;
+    for (int64_t i = layer * side->n; i < (layer + 1) * side->n; i++) n += !isnan(side->error[i]);
+    return n;
+}
+
 kv_status kv_problem_pair_choices(kv_problem *p, const int32_t (*pairs)[2], int64_t n_pairs,
                                   kv_error *err)
 {
     for (int64_t layer = 0; layer < p->n_layers; layer++) {
         kv_problem_layer *const to = &p->layers[layer];
-        size_t const most = n_pairs ? (size_t)n_pairs : (size_t)p->keys.n;
-        kv_status const status =
-            kv_allocate3((void **)&to->choices, most, n_pairs ? 1 : (size_t)p->values.n, 1,
-                         sizeof *to->choices, err);
+        int64_t const rows = n_pairs ? n_pairs : count_schemes(&p->keys, layer);
+        int64_t const columns = n_pairs ? 1 : count_schemes(&p->values, layer);
+        kv_status const status = kv_allocate3((void **)&to->choices, (size_t)rows, (size_t)columns,
+                                              1, sizeof *to->choices, err);
         if (status != KV_OK) return status;
         for (int64_t i = 0; i < n_pairs; i++) add_pair(p, layer, pairs[i][0], pairs[i][1]);
-        for (int32_t k = 0; !n_pairs && k < p->keys.n; k++)
+        for (int32_t k = 0; !n_pairs && k < p->keys.n; k++) {
+            if (isnan(p->keys.error[layer * p->keys.n + k])) continue;
             for (int32_t v = 0; v < p->values.n; v++) add_pair(p, layer, k, v);
+        }
         if (to->n_choices == 0)
             return KV_FAIL(err, KV_EREQUEST, "layer %" PRId64 " has no choices", to->number);
     }
@@ -200,6 +210,19 @@ static bool sums_fit(const kv_problem *p, int exponent, bool is_bytes)
     return true;
 }
 
+/* What the errors of an assignment add up to at most. */
+static double largest_sum(const kv_problem *p)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < p->n_layers; i++) {
+        double largest = 0;
+        for (int64_t c = 0; c < p->layers[i].n_choices; c++)
+            largest = fmax(largest, p->layers[i].choices[c].error);
+        sum += largest;
+    }
+    return sum;
+}
+
 /* The smallest exponent for which errors as multiples of 2^exponent fit; 0 where all are zero. */
 static int find_exponent(const kv_problem *p)
 {
@@ -240,13 +263,8 @@ static bool are_decimals(const kv_problem *p, double power)
  * by the unit is off by less than half. 10^22 is the last that a double holds. */
 static double find_decimal(const kv_problem *p)
 {
-    double sum = 0, power = 1;
-    for (int64_t i = 0; i < p->n_layers; i++) {
-        double largest = 0;
-        for (int64_t c = 0; c < p->layers[i].n_choices; c++)
-            largest = fmax(largest, p->layers[i].choices[c].error);
-        sum += largest;
-    }
+    double const sum = largest_sum(p);
+    double power = 1;
     if (!(sum < 0x1p50)) return 0;
     for (int digits = 0; digits < 22 && sum * power * 10 < 0x1p50; digits++) power *= 10;
     return sum > 0 && are_decimals(p, power) ? power : 0;
@@ -268,6 +286,9 @@ kv_status kv_problem_integers_create(kv_problem_integers *out, const kv_problem 
     size_t const L = (size_t)p->n_layers;
     if (!sums_fit(p, 0, true))
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "the layers' bytes add up to 2^61 or more"));
+    if (isinf(largest_sum(p)))
+        KV_TRY(KV_FAIL(err, KV_EREQUEST,
+                       "the layers' largest errors add up to more than a double holds, 1.8e308"));
     double const decimal = find_decimal(p);
     int const exponent = decimal > 0 ? 0 : find_exponent(p);
     KV_TRY(kv_allocate((void **)&made.n_options, L, sizeof *made.n_options, err));

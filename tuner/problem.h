@@ -48,6 +48,7 @@ typedef struct {
     kv_problem_layer *layers;
     kv_problem_side keys, values;
     bool is_separable; /* a choice's error and bytes are its key's plus its value's */
+    bool is_split;     /* the sides were found from the choices: only sums mean something */
     /* Columns of the file beyond those above, as text, in file order; n_rows is 0 without them. */
     int64_t n_rows, n_extra;
     char **extra_names;           /* [n_extra] */
@@ -89,8 +90,9 @@ kv_status kv_problem_restrict(kv_problem *problem, const kv_restrictions *restri
 /* Integers for the solver: errors as multiples of `unit`, in the order of the choices. Where all
  * errors are decimals of few digits, as tables hold them, the unit is a power of ten and nothing is
  * rounded (0.1 + 0.2 ties with 0.3); else the smallest power of two for which the layers' largest
- * errors add up to less than 2^61, and errors are rounded to it. KV_EREQUEST where bytes add up to
- * 2^61 or more. Freed with kv_problem_integers_free. */
+ * errors add up to less than 2^61, and errors are rounded to it: those that differ by less do not
+ * count beside the largest. KV_EREQUEST where bytes add up to 2^61 or more or errors to infinity.
+ * Freed with kv_problem_integers_free. */
 typedef struct {
     kv_knapsack knapsack;
     double unit;

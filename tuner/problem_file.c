@@ -17,7 +17,8 @@ static const char *const column_names[N_COLUMNS] = {"layer",  "key",   "value", 
 static const bool column_sets[2][N_COLUMNS] = {
     {[LAYER] = true, [KEY] = true, [VALUE] = true, [ERROR] = true, [BYTES] = true},
     {[LAYER] = true, [TENSOR] = true, [SCHEME] = true, [ERROR] = true, [BYTES] = true}};
-static const int64_t most_bytes = INT64_C(1) << 53; /* doubles hold every whole number up to it */
+/* Of layers what a policy takes, of bytes the whole numbers up to which a double holds all. */
+static const int64_t most[N_COLUMNS] = {[LAYER] = 1000000000000000, [BYTES] = INT64_C(1) << 53};
 
 typedef struct {
     int64_t layer, bytes;
@@ -130,8 +131,13 @@ static kv_status read_whole(int64_t *out, bool *is_good, loader *l, int64_t row,
                             kv_error *err)
 {
     const char *const text = cell(l, row, column);
-    if (kv_parse_int(text, out) && *out >= 0 && *out <= most_bytes) return KV_OK;
+    bool const is_whole = kv_parse_int(text, out) && *out >= 0;
+    if (is_whole && *out <= most[column]) return KV_OK;
     *is_good = false;
+    if (is_whole)
+        return kv_complain(&l->complaints, err, l->rows.lines[row],
+                           "%s: at most %" PRId64 " is possible, found %.80s", column_names[column],
+                           most[column], text);
     return kv_complain(&l->complaints, err, l->rows.lines[row],
                        "%s: expected a whole number, 0 or more, found \"%.80s\"",
                        column_names[column], text);
@@ -291,8 +297,16 @@ done:
     return status;
 }
 
-/* Layers of the sorted entries: their numbers, and of separable tables that both tensors are there.
- */
+static kv_status check_count(loader *l, int64_t layer, int64_t n_choices, kv_error *err)
+{
+    if (n_choices <= KV_KNAPSACK_MAX_OPTIONS) return KV_OK;
+    return kv_complain(&l->complaints, err, -1,
+                       "layer %" PRId64 ": %" PRId64 " choices, at most %d are possible", layer,
+                       n_choices, KV_KNAPSACK_MAX_OPTIONS);
+}
+
+/* Layers of the sorted entries: their numbers, and of separable tables that both tensors are there
+ * and do not make more choices than are possible, before these are made. */
 static kv_status find_layers(loader *l, int64_t n_good, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -309,13 +323,14 @@ static kv_status find_layers(loader *l, int64_t n_good, kv_error *err)
     /* rows that are no good may be the missing ones */
     bool const is_checked = l->is_separable && l->complaints.count == 0;
     for (int64_t i = 0; is_checked && i < n_good;) {
-        bool has_key = false, has_value = false;
+        int64_t n_keys = 0, n_values = 0;
         int64_t const layer = l->entries[i].layer;
         for (; i < n_good && l->entries[i].layer == layer; i++)
-            has_key |= l->entries[i].key >= 0, has_value |= l->entries[i].value >= 0;
-        if (!has_key || !has_value)
+            n_keys += l->entries[i].key >= 0, n_values += l->entries[i].value >= 0;
+        if (!n_keys || !n_values)
             KV_TRY(kv_complain(&l->complaints, err, -1, "layer %" PRId64 " has no row of tensor %s",
-                               layer, has_key ? "value" : "key"));
+                               layer, n_keys ? "value" : "key"));
+        KV_TRY(check_count(l, layer, n_keys * n_values, err));
     }
 done:
     return status;
@@ -344,25 +359,13 @@ static kv_status fill_pairs(loader *l, int64_t n_good, kv_error *err)
     for (int64_t i = 0, end, layer = 0; i < n_good; i = end, layer++) {
         kv_problem_layer *const to = &l->problem->layers[layer];
         for (end = i; end < n_good && l->entries[end].layer == to->number;) end++;
+        KV_TRY(check_count(l, to->number, end - i, err));
         KV_TRY(kv_allocate((void **)&to->choices, (size_t)(end - i), sizeof *to->choices, err));
         for (int64_t k = i; k < end; k++) {
             const entry *const e = &l->entries[k];
             to->choices[to->n_choices++] = (kv_choice){e->key, e->value, e->bytes, e->error};
         }
     }
-done:
-    return status;
-}
-
-static kv_status check_counts(loader *l, kv_error *err)
-{
-    kv_status status = KV_OK;
-    for (int64_t i = 0; i < l->problem->n_layers; i++)
-        if (l->problem->layers[i].n_choices > KV_KNAPSACK_MAX_OPTIONS)
-            KV_TRY(kv_complain(&l->complaints, err, -1,
-                               "layer %" PRId64 ": %" PRId64 " choices, at most %d are possible",
-                               l->problem->layers[i].number, l->problem->layers[i].n_choices,
-                               KV_KNAPSACK_MAX_OPTIONS));
 done:
     return status;
 }
@@ -424,7 +427,6 @@ static kv_status make_problem(loader *l, kv_error *err)
     KV_TRY(find_layers(l, n_good, err));
     KV_TRY(kv_complaints_raise(&l->complaints, err));
     KV_TRY(l->is_separable ? fill_separable(l, n_good, err) : fill_pairs(l, n_good, err));
-    KV_TRY(check_counts(l, err));
     KV_TRY(keep_extra(l, err));
 done:
     return status;

@@ -88,7 +88,7 @@ static kv_status add_sides(kv_record *record, const kv_problem *p, kv_error *err
          true,
          {.name = "table_value_bytes", .units = "byte", .dimensions = {"layer", "value_scheme"}}}};
     kv_status status = KV_OK;
-    for (size_t k = 0; p->is_separable && k < sizeof rows / sizeof rows[0]; k++) {
+    for (size_t k = 0; p->is_separable && !p->is_split && k < sizeof rows / sizeof rows[0]; k++) {
         const kv_problem_side *const side = rows[k].is_key ? &p->keys : &p->values;
         KV_TRY(kv_record_add_array(record, &rows[k].spec, err));
         double *const numbers = record->arrays[record->n_arrays - 1].numbers;

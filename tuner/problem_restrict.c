@@ -109,7 +109,8 @@ static kv_status keep_large_keys(bool *const *is_out, const kv_problem *p, kv_er
     int64_t *keys = NULL, *values = NULL;
     KV_TRY(kv_allocate((void **)&keys, (size_t)p->keys.n, sizeof *keys, err));
     KV_TRY(kv_allocate((void **)&values, (size_t)p->values.n, sizeof *values, err));
-    if (!p->is_separable) {
+    bool const are_stored = p->is_separable && !p->is_split;
+    if (!are_stored) {
         KV_TRY(nominal_bits(keys, &p->keys, true, err));
         KV_TRY(nominal_bits(values, &p->values, false, err));
     }
@@ -117,9 +118,9 @@ static kv_status keep_large_keys(bool *const *is_out, const kv_problem *p, kv_er
         for (int64_t c = 0; c < p->layers[layer].n_choices; c++) {
             const kv_choice *const choice = &p->layers[layer].choices[c];
             int64_t const k = choice->key, v = choice->value;
-            is_out[layer][c] |= p->is_separable ? p->keys.bytes[layer * p->keys.n + k] <
-                                                      p->values.bytes[layer * p->values.n + v]
-                                                : keys[k] < values[v];
+            is_out[layer][c] |= are_stored ? p->keys.bytes[layer * p->keys.n + k] <
+                                                 p->values.bytes[layer * p->values.n + v]
+                                           : keys[k] < values[v];
         }
 done:
     kv_free(keys), kv_free(values);

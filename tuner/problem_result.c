@@ -163,6 +163,7 @@ static kv_status split(kv_problem *p, const kv_record *record, const double *err
     p->is_separable = true;
     for (int64_t l = 0; l < p->n_layers && p->is_separable; l++)
         p->is_separable = split_layer(p, l, errors + l * cells, bytes + l * cells);
+    p->is_split = p->is_separable;
     if (p->is_separable) goto done;
     kv_free(p->keys.error), kv_free(p->keys.bytes);
     kv_free(p->values.error), kv_free(p->values.bytes);

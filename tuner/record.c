@@ -190,7 +190,7 @@ static kv_status add_policy_sides(maker *m, kv_error *err)
     kv_status status = KV_OK;
     const kv_problem *const p = m->outcome->problem;
     double *key, *value;
-    if (!p->is_separable) return KV_OK;
+    if (!p->is_separable || p->is_split) return KV_OK;
     KV_TRY(add_numbers(
         &key, m,
         &(kv_array_spec){.name = "policy_key_bytes", .units = "byte", .dimensions = {"layer"}},

@@ -167,6 +167,18 @@ done:
     return status;
 }
 
+/* The first line with bytes that are not UTF-8, or 0, which no text holds; 0 for none. */
+static int64_t bad_line(const char *bytes, size_t size)
+{
+    int64_t line = 1;
+    for (size_t i = 0, n; i < size; i += n) {
+        n = kv_utf8_length(bytes + i);
+        if (n == 0) return line;
+        line += bytes[i] == '\n';
+    }
+    return 0;
+}
+
 static kv_status take_header(kv_rows *rows, const scanner *s, kv_error *err)
 {
     void *names = NULL;
@@ -201,8 +213,9 @@ kv_status kv_rows_read_csv(kv_rows *out, kv_complaints *complaints, char *bytes,
     kv_rows rows = {.has_lines = true, .text = bytes};
     scanner s = {.at = bytes, .end = bytes + size, .line = 1};
     size_t cell_capacity = 0, line_capacity = 0;
-    if (memchr(bytes, 0, size)) {
-        KV_TRY(kv_complain(complaints, err, -1, "is not text in UTF-8"));
+    int64_t const line = bad_line(bytes, size);
+    if (line) {
+        KV_TRY(kv_complain(complaints, err, line, "is not text in UTF-8"));
         goto done;
     }
     if (size >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0) s.at += 3;

@@ -47,8 +47,21 @@ static kv_status add_number(reader *r, double number)
     return add_text(r, text, strlen(text));
 }
 
-static kv_status add_values(reader *r, const void *raw, H5T_class_t class, htri_t is_variable,
-                            size_t width, int64_t count)
+/* A text [length], with or without a 0 behind it. */
+static bool is_utf8(const char *text, size_t length)
+{
+    char piece[5];
+    for (size_t i = 0, n; i < length; i += n) {
+        size_t const rest = length - i < 4 ? length - i : 4;
+        memcpy(piece, text + i, rest), piece[rest] = 0;
+        n = kv_utf8_length(piece);
+        if (n == 0) return false;
+    }
+    return true;
+}
+
+static kv_status add_values(reader *r, const char *name, const void *raw, H5T_class_t class,
+                            htri_t is_variable, size_t width, int64_t count)
 {
     kv_status status = KV_OK;
     char whole[32];
@@ -66,7 +79,10 @@ static kv_status add_values(reader *r, const void *raw, H5T_class_t class, htri_
                                   : is_variable ? strlen(text)
                                   : end         ? (size_t)(end - text)
                                                 : width;
-            status = add_text(r, text ? text : "", length);
+            status = is_utf8(text, length)
+                         ? add_text(r, text ? text : "", length)
+                         : KV_FAIL(r->err, KV_EINPUT, "%s: value %" PRId64 " is not text in UTF-8",
+                                   name, i);
         }
     }
     return status;
@@ -108,7 +124,7 @@ static kv_status read_column(reader *r, hid_t dataset, const char *name)
     column c = {.name = r->text.length, .count = (int64_t)count};
     KV_TRY(add_text(r, name, strlen(name)));
     c.offset = r->text.length;
-    KV_TRY(add_values(r, raw, class, is_variable, width, c.count));
+    KV_TRY(add_values(r, name, raw, class, is_variable, width, c.count));
     r->columns[r->n_columns++] = c;
 done:
     if (must_reclaim > 0) H5Dvlen_reclaim(memory, space, H5P_DEFAULT, raw);

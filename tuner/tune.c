@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/memory.h"
+#include "tuner/problem_result.h"
 #include "tuner/tune_state.h"
 
 static const char capture_has_no_end[] =
@@ -204,7 +205,7 @@ done:
 static kv_status run_table(kv_tuning *t, kv_error *err)
 {
     kv_status status = KV_OK;
-    KV_TRY(kv_problem_load(&t->problem, t->settings->table, err));
+    KV_TRY(kv_problem_load_any(&t->problem, t->settings->table, err));
     t->layers = t->problem->n_layers;
     KV_TRY(match_table(t, err));
     KV_TRY(restrict_choices(t, err));
