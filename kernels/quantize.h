@@ -100,6 +100,11 @@ typedef enum {
  * under the tensor's one f32 scale. */
 bool kv_quantizer_is_layer_wide(const kv_quantizer *q);
 
+/* The shape of one fit of a layer's tensor: of one kv head, or of all where the quantizer is
+ * layer-wide; nothing is paired in pre-RoPE position. `layer`: all kv heads, paired as keys are
+ * after RoPE. */
+kv_tensor_shape kv_quantizer_fit_shape(const kv_quantizer *q, const kv_tensor_shape *layer);
+
 /* KV_EREQUEST with a sentence where settings contradict each other or do not fit the shape. */
 kv_status kv_quantizer_check(const kv_quantizer *q, const kv_tensor_shape *shape, kv_error *err);
 
@@ -150,10 +155,8 @@ int64_t kv_fit_bits(const kv_fit *fit);
 kv_status kv_quantizer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *shape,
                             kv_error *err);
 
-/* The same for a tensor of a whole layer, whose heads have one fit each, or one together where the
- * quantizer is layer-wide. shape->heads: all kv heads; shape->rotary_dim: as keys have it after
- * RoPE. */
-kv_status kv_quantizer_layer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *shape,
+/* The same for all fits of a layer's tensor; `layer` as in kv_quantizer_fit_shape. */
+kv_status kv_quantizer_layer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *layer,
                                   kv_error *err);
 
 KV_EXTERN_C_END

@@ -94,15 +94,20 @@ done:
     return status;
 }
 
-kv_status kv_quantizer_layer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *shape,
+kv_tensor_shape kv_quantizer_fit_shape(const kv_quantizer *q, const kv_tensor_shape *layer)
+{
+    kv_tensor_shape shape = *layer;
+    if (!kv_quantizer_is_layer_wide(q)) shape.heads = 1;
+    if (q->is_pre_rope) shape.rotary_dim = 0;
+    return shape;
+}
+
+kv_status kv_quantizer_layer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *layer,
                                   kv_error *err)
 {
-    kv_tensor_shape fitted = *shape;
-    int64_t const fits = kv_quantizer_is_layer_wide(q) ? 1 : shape->heads;
-    fitted.heads = shape->heads / fits;
-    if (q->is_pre_rope) fitted.rotary_dim = 0;
-    kv_status const status = kv_quantizer_bits(out, q, &fitted, err);
-    if (status == KV_OK && !kv_multiply_sizes(*out, fits, out))
+    kv_tensor_shape const shape = kv_quantizer_fit_shape(q, layer);
+    kv_status const status = kv_quantizer_bits(out, q, &shape, err);
+    if (status == KV_OK && !kv_multiply_sizes(*out, layer->heads / shape.heads, out))
         return KV_FAIL(err, KV_EREQUEST, "the stored bits of a layer do not fit 64 bits");
     return status;
 }

@@ -362,17 +362,13 @@ static kv_status check_schemes(const kv_config *config, const kv_heads_config *h
         const kv_scheme *const s = &config->schemes[i];
         kv_scheme_pair const pair = kv_scheme_at(s, layer);
         if (!pair.key || (is_layered_only && !s->layers)) continue;
-        bool const rotates = h->rope.layout != KV_ROPE_NONE;
-        kv_tensor_shape shape = {
-            .heads = h->kv_heads, .tokens = h->tokens, .head_dim = h->head_dim};
-        shape.heads = kv_quantizer_is_layer_wide(pair.value) ? h->kv_heads : 1;
-        kv_status status = kv_quantizer_check(pair.value, &shape, why);
+        kv_tensor_shape const layer_key = kv_heads_config_shape(h);
+        kv_tensor_shape const key = kv_quantizer_fit_shape(pair.key, &layer_key);
+        kv_tensor_shape value = kv_quantizer_fit_shape(pair.value, &layer_key);
+        value.rotary_dim = 0;
+        kv_status status = kv_quantizer_check(pair.value, &value, why);
         if (status != KV_OK) return kv_error_prepend(why, "\"%s\", value", s->name), status;
-        shape.heads = kv_quantizer_is_layer_wide(pair.key) ? h->kv_heads : 1;
-        if (rotates && !pair.key->is_pre_rope)
-            shape.rotary_dim = h->rope.rotary_dim ? h->rope.rotary_dim : h->head_dim;
-        shape.is_rope_interleaved = h->rope.layout == KV_ROPE_INTERLEAVED;
-        status = kv_quantizer_check(pair.key, &shape, why);
+        status = kv_quantizer_check(pair.key, &key, why);
         if (status != KV_OK) return kv_error_prepend(why, "\"%s\", key", s->name), status;
     }
     return KV_OK;

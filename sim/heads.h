@@ -88,6 +88,9 @@ typedef struct {
     int64_t stack_streams; /* S of the metrics that run it */
 } kv_heads_config;
 
+/* The shape of a layer's keys after RoPE, all kv heads, as its settings have it (no capture's). */
+kv_tensor_shape kv_heads_config_shape(const kv_heads_config *config);
+
 /* Copy and release of everything a configuration owns. */
 kv_status kv_heads_config_copy(kv_heads_config *out, const kv_heads_config *config, kv_error *err);
 void kv_heads_config_free_contents(kv_heads_config *config);

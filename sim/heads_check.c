@@ -26,7 +26,7 @@ static kv_status check_outliers(const kv_outliers *o, const char *name, const kv
 static kv_status check_rope(const kv_heads_config *c, kv_error *err)
 {
     const kv_rope_settings *const r = &c->rope;
-    int64_t const rotary_dim = r->rotary_dim ? r->rotary_dim : c->head_dim;
+    int64_t const rotary_dim = kv_heads_config_shape(c).rotary_dim;
     bool const has_original =
         r->scaling == KV_ROPE_SCALING_YARN || r->scaling == KV_ROPE_SCALING_LLAMA3;
     if (r->layout == KV_ROPE_NONE) return KV_OK;
@@ -97,6 +97,15 @@ static kv_status check_generator(const kv_heads_config *c, kv_error *err)
     if (c->generator != KV_GENERATOR_CAPTURE && c->capture_layers.count)
         return REFUSE("heads.layers: a list picks layers of a capture; here give how many");
     return KV_OK;
+}
+
+kv_tensor_shape kv_heads_config_shape(const kv_heads_config *c)
+{
+    const kv_rope_settings *const r = &c->rope;
+    kv_tensor_shape shape = {.heads = c->kv_heads, .tokens = c->tokens, .head_dim = c->head_dim};
+    if (r->layout != KV_ROPE_NONE) shape.rotary_dim = r->rotary_dim ? r->rotary_dim : c->head_dim;
+    shape.is_rope_interleaved = r->layout == KV_ROPE_INTERLEAVED;
+    return shape;
 }
 
 kv_status kv_heads_config_check(const kv_heads_config *c, kv_error *err)

@@ -214,14 +214,12 @@ static void add_class(kv_capacity_model *m, const kv_capacity_class *c)
 
 static kv_capacity_class class_of(const kv_heads_config *h, kv_scheme_pair pair)
 {
-    bool const rotates = h->rope.layout != KV_ROPE_NONE;
+    kv_tensor_shape const shape = kv_heads_config_shape(h);
     return (kv_capacity_class){.kv_heads = h->kv_heads,
                                .head_dim = h->head_dim,
                                .window = h->window,
-                               .rotary_dim = !rotates             ? 0
-                                             : h->rope.rotary_dim ? h->rope.rotary_dim
-                                                                  : h->head_dim,
-                               .is_rope_interleaved = h->rope.layout == KV_ROPE_INTERLEAVED,
+                               .rotary_dim = shape.rotary_dim,
+                               .is_rope_interleaved = shape.is_rope_interleaved,
                                .key = pair.key,
                                .value = pair.value,
                                .key_text = pair.key_text,
