@@ -157,9 +157,9 @@ static char folder[] = "/tmp/kvant_test_capacity_XXXXXX";
 
 static const char *write_file(const char *name, const char *text)
 {
-    static char path[4][256];
+    static char path[8][256];
     static int turn;
-    char *const out = path[turn++ % 4];
+    char *const out = path[turn++ % 8];
     snprintf(out, sizeof path[0], "%s/%s", folder, name);
     FILE *const file = fopen(out, "wb");
     if (file) fputs(text, file), fclose(file);
@@ -245,6 +245,32 @@ static void pages(void)
     kv_capacity_free_contents(&c);
 }
 
+/* A policy that gives its layers' heads needs no model. */
+static void geometry(void)
+{
+    static char policy[1024];
+    kv_capacity_request r = request_of(NULL, NULL, 1000), with_model = r;
+    r.memory_gib = 1, with_model.memory_gib = 1;
+    snprintf(policy, sizeof policy,
+             "kvant_policy: 1\n"
+             "title: mine\n"
+             "layers:\n"
+             "  - {layer: 0, key: f16, value: f16, kv_heads: 8, head_dim: 128, window: 0}\n"
+             "  - {layer: 1, key: q8_0, value: q8_0, kv_heads: 8, head_dim: 128, window: 0}\n"
+             "  - {layer: 2, key: q8_0, value: q8_0, kv_heads: 8, head_dim: 128, window: 100}\n");
+    r.policy = write_file("g.yaml", policy);
+    with_model.model = write_file("model.yaml", small_model);
+    with_model.policy = write_file("p.yaml", policy_of("f16", "q8_0", "q8_0"));
+    kv_capacity a = find(&r), b = find(&with_model);
+    CHECK(!a.model && b.model && a.n_layers == 3 && b.n_layers == 3, "layers");
+    CHECK(a.scheme_side.bytes == b.scheme_side.bytes && a.f16_side.bytes == b.f16_side.bytes &&
+              a.scheme_side.longest == b.scheme_side.longest,
+          "%lld and %lld bytes", (long long)a.scheme_side.bytes, (long long)b.scheme_side.bytes);
+    CHECK(a.scheme_side.bytes == 4096000 + 2176000 + 217600, "%lld",
+          (long long)a.scheme_side.bytes);
+    kv_capacity_free_contents(&a), kv_capacity_free_contents(&b);
+}
+
 /* Only windowed layers: any length fits. */
 static void endless(void)
 {
@@ -312,11 +338,18 @@ static void messages(void)
                "exl4, exl3, exl2");
     r.policy = write_file("p.yaml", "kvant_policy: 1\nlayers: [{layer: 1, key: f16, value: f16}]");
     r.model = NULL;
-    expect(&r, "capacity needs --model: the policy names none");
+    expect(&r, "capacity needs --model: the policy names none and says nothing of layer 0");
+    r.policy = write_file("p.yaml", "kvant_policy: 1\nlayers: [{layer: 0, key: f16, value: f16, "
+                                    "kv_heads: 8, head_dim: 128}]");
+    expect(&r, "capacity needs --model: the policy names none, nor kv_heads, head_dim and window "
+               "of layer 0");
+    r.policy = write_file("p.yaml", "kvant_policy: 1\nlayers: [{layer: 1, key: f16, value: f16}]");
     r.model = model;
     expect(&r, "\"p.yaml\" says nothing of layers 0, 2");
     r.policy = write_file("p.yaml", policy_of("f16", "f16", "f16"));
-    r.model = write_file("w.yaml", "about: a\nsource: b\nheads: {layers: 2, head_dim: 30}\n");
+    const char *const odd =
+        write_file("w.yaml", "about: a\nsource: b\nheads: {layers: 2, head_dim: 30}\n");
+    r.model = odd;
     expect(&r, "\"mine\" names layer 2, but w.yaml has the layers 0 to 1");
     r.policy = NULL, r.scheme = "q4_0";
     expect(&r, "layer 0: q4_0: head_dim 30 is not a multiple of 32");
@@ -325,7 +358,7 @@ static void messages(void)
     r.has_pages = true;
     expect(&r, "--pages: int2/32x1:zero:scale=f16:flush=128 keeps some tokens at 16 bits, a page "
                "holds tokens of one size");
-    r.scheme = "int3/1x7";
+    r.model = odd, r.scheme = "int3/1x7";
     expect(&r, "--pages: int3/1x7 | int3/1x7 takes no whole number of bytes a token");
     r.scheme = NULL, r.model = write_file("model.yaml", small_model);
     r.policy = write_file("p.yaml", policy_of("f16", "e4m3/tensor:unit", "int4/token"));
@@ -451,6 +484,32 @@ static void output(void)
                  "  \"f16\": {\"bytes\": 8912896, \"bytes_per_token\": 8912.896, \"page_bytes\": "
                  "65536, \"block\": 16},\n" JSON_LAYERS);
     kv_capacity_free_contents(&c);
+    r = request_of(NULL, NULL, 100); /* no model */
+    r.policy = write_file("p.yaml", "kvant_policy: 1\ntitle: mine\nlayers: [{layer: 0, key: f16, "
+                                    "value: f16, kv_heads: 1, head_dim: 64, window: 0}]");
+    c = find(&r);
+    check_output(&c, 0,
+                 "mine, 100 tokens; GiB = 2^30 bytes\n"
+                 "\n"
+                 "layers    kv heads head_dim   window  key    value bytes per token\n"
+                 "0                1       64        -  f16    f16               256\n"
+                 "\n"
+                 "                                             this              f16\n"
+                 "bytes per token, all layers                   256              256\n"
+                 "cache of one sequence, GiB                 0.0000           0.0000\n");
+    check_output(&c, 1,
+                 "{\n"
+                 "  \"model\": null,\n"
+                 "  \"scheme\": \"mine\",\n"
+                 "  \"context\": 100,\n"
+                 "  \"cache\": {\"bytes\": 25600, \"bytes_per_token\": 256},\n"
+                 "  \"f16\": {\"bytes\": 25600, \"bytes_per_token\": 256},\n"
+                 "  \"layers\": [\n"
+                 "    {\"layer\": 0, \"kv_heads\": 1, \"head_dim\": 64, \"window\": 0, \"key\": "
+                 "\"f16\", \"value\": \"f16\", \"bytes\": 25600, \"f16_bytes\": 25600}\n"
+                 "  ]\n"
+                 "}\n");
+    kv_capacity_free_contents(&c);
 }
 
 /* ---- out of memory ---- */
@@ -482,6 +541,7 @@ int main(void)
     windows();
     longest_by_trying();
     pages();
+    geometry();
     endless();
     messages();
     output();

@@ -172,6 +172,7 @@ static kv_policy make_policy(kv_policy_layer *layers, const char *key, const cha
                               .budget = 0.5,
                               .additive_error = (double)NAN,
                               .verified_error = (double)NAN,
+                              .verified_high = (double)NAN,
                               .n_layers = 4,
                               .layers = layers};
     for (int64_t l = 0; l < 4; l++)
@@ -331,6 +332,13 @@ static void test_exports(const char *table)
                  "free optimum         10600 bytes, additive error 0.5\n"
                  "regret               +5400 bytes (+50.9 %), error -0.5\n");
     policy.verified_error = 0.6, policy.additive_error = 0.4; /* kappa 2.25 */
+    check_export("exllamav3", &policy, table, NULL, KV_OK, true,
+                 "cache_mode: FP16\n"
+                 "exllamav3: the best of what it can express at an additive error of 0.4\n"
+                 "exllamav3            16000 bytes, additive error 0\n"
+                 "free optimum         12100 bytes, additive error 0.3953\n"
+                 "regret               +3900 bytes (+32.2 %), error -0.395\n");
+    policy.verified_error = 0.5, policy.verified_high = 0.6; /* the interval is what must hold */
     check_export("exllamav3", &policy, table, NULL, KV_OK, true,
                  "cache_mode: FP16\n"
                  "exllamav3: the best of what it can express at an additive error of 0.4\n"

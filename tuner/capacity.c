@@ -48,6 +48,34 @@ done:
     return status;
 }
 
+/* Without a model the policy must say itself what all layers are. */
+static kv_status check_geometry(const kv_policy *policy, const kv_capacity_request *r,
+                                kv_error *err)
+{
+    if (!r->policy) return KV_FAIL(err, KV_EREQUEST, "capacity needs --model");
+    for (int64_t i = 0; i < policy->n_layers; i++) {
+        const kv_policy_layer *const l = &policy->layers[i];
+        const char *const about = "capacity needs --model: the policy names none";
+        if (l->layer != i)
+            return KV_FAIL(err, KV_EREQUEST, "%s and says nothing of layer %" PRId64, about, i);
+        if (!l->kv_heads || !l->head_dim || l->window < 0)
+            return KV_FAIL(err, KV_EREQUEST,
+                           "%s, nor kv_heads, head_dim and window of layer %" PRId64, about, i);
+    }
+    return KV_OK;
+}
+
+/* One layer of the model; where there is none, of the policy. */
+static kv_status find_heads(kv_heads_config *out, const kv_config *config, const kv_policy *policy,
+                            int64_t number, kv_error *err)
+{
+    int64_t const index[KV_CONFIG_MAX_AXES] = {0};
+    if (config) return kv_config_layer(out, config, index, number, err);
+    const kv_policy_layer *const l = &policy->layers[number];
+    *out = (kv_heads_config){.kv_heads = l->kv_heads, .head_dim = l->head_dim, .window = l->window};
+    return KV_OK;
+}
+
 /* ---- schemes ---- */
 
 static kv_status make_scheme(kv_scheme *out, const kv_policy *policy, const kv_capacity_request *r,
@@ -226,20 +254,17 @@ static kv_capacity_class class_of(const kv_heads_config *h, kv_scheme_pair pair)
                                .value_text = pair.value_text};
 }
 
-static kv_status add_layer(kv_capacity *c, kv_capacity_model sides[2], const kv_config *config,
+static kv_status add_layer(kv_capacity *c, kv_capacity_model sides[2], const kv_heads_config *heads,
                            const kv_scheme *const schemes[2], int64_t number, kv_error *err)
 {
     kv_status status = KV_OK;
-    kv_heads_config heads = {0};
     kv_capacity_layer *const layer = &c->layers[c->n_layers++];
     int64_t *const bytes[] = {&layer->bytes, &layer->f16_bytes};
-    int64_t const index[KV_CONFIG_MAX_AXES] = {0};
-    KV_TRY(kv_config_layer(&heads, config, index, number, err));
-    layer->kv_heads = heads.kv_heads, layer->head_dim = heads.head_dim;
-    layer->window = heads.window;
+    layer->kv_heads = heads->kv_heads, layer->head_dim = heads->head_dim;
+    layer->window = heads->window;
     for (int side = 0; side < 2; side++) {
         kv_scheme_pair const pair = kv_scheme_at(schemes[side], number);
-        kv_capacity_class const class = class_of(&heads, pair);
+        kv_capacity_class const class = class_of(heads, pair);
         KV_TRY(class_bytes(bytes[side], &class, c->context, err));
         add_class(&sides[side], &class);
         if (side) continue;
@@ -248,7 +273,6 @@ static kv_status add_layer(kv_capacity *c, kv_capacity_model sides[2], const kv_
     }
 done:
     if (status != KV_OK) kv_error_prepend(err, "layer %" PRId64, number);
-    kv_heads_config_free_contents(&heads);
     return status;
 }
 
@@ -285,25 +309,30 @@ kv_status kv_capacity_find(kv_capacity *out, const kv_capacity_request *r, kv_er
     kv_capacity_model sides[2] = {{.period = 1}, {.period = 1}};
     kv_policy policy = {0};
     kv_config config = {0};
+    kv_heads_config heads = {0};
     kv_scheme scheme = {0}, f16 = {0};
     KV_TRY(check_request(r, err));
     if (r->policy) KV_TRY(kv_policy_read(&policy, r->policy, err));
     const char *const model = r->model ? r->model : policy.model;
-    if (!model)
-        KV_TRY(KV_FAIL(err, KV_EREQUEST, "capacity needs --model%s",
-                       r->policy ? ": the policy names none" : ""));
-    KV_TRY(load_model(&config, model, r, err));
+    if (model)
+        KV_TRY(load_model(&config, model, r, err));
+    else
+        KV_TRY(check_geometry(&policy, r, err));
     KV_TRY(make_scheme(&scheme, &policy, r, err));
     KV_TRY(kv_scheme_make(&f16, NULL, "f16", "f16", err));
-    int64_t const n = config.heads.layers;
+    int64_t const n = model ? config.heads.layers : policy.n_layers;
     KV_TRY(check_layers(&scheme, n, model, err));
-    KV_TRY(kv_duplicate(&c.model, model, err));
+    if (model) KV_TRY(kv_duplicate(&c.model, model, err));
     KV_TRY(kv_duplicate(&c.scheme, scheme.name, err));
     KV_TRY(kv_allocate((void **)&c.layers, (size_t)n, sizeof *c.layers, err));
     for (int s = 0; s < 2; s++)
         KV_TRY(kv_allocate((void **)&sides[s].classes, (size_t)n, sizeof *sides[s].classes, err));
     const kv_scheme *const schemes[2] = {&scheme, &f16};
-    for (int64_t l = 0; l < n; l++) KV_TRY(add_layer(&c, sides, &config, schemes, l, err));
+    for (int64_t l = 0; l < n; l++) {
+        kv_heads_config_free_contents(&heads);
+        KV_TRY(find_heads(&heads, model ? &config : NULL, &policy, l, err));
+        KV_TRY(add_layer(&c, sides, &heads, schemes, l, err));
+    }
     if (r->memory_gib > 0) c.cache_bytes = (int64_t)((r->memory_gib - r->weights_gib) * 0x1p30);
     c.in_flight = r->in_flight ? r->in_flight : KV_CAPACITY_IN_FLIGHT;
     for (int s = 0; r->has_pages && s < 2; s++) {
@@ -316,7 +345,7 @@ kv_status kv_capacity_find(kv_capacity *out, const kv_capacity_request *r, kv_er
 done:
     for (int s = 0; s < 2; s++) kv_free(sides[s].classes);
     kv_scheme_free_contents(&scheme), kv_scheme_free_contents(&f16);
-    kv_config_free_contents(&config);
+    kv_config_free_contents(&config), kv_heads_config_free_contents(&heads);
     kv_policy_free_contents(&policy);
     kv_capacity_free_contents(&c);
     return status;

@@ -26,7 +26,9 @@
 #include "kernels/error.h"
 
 typedef struct {
-    const char *model; /* name of a model file, or a path with a slash; NULL: the policy's */
+    const char *model; /* name of a model file, or a path with a slash; NULL: the policy's, or where
+                          it names none the heads its layers have; those say nothing of RoPE, so
+                          that the two factors of a `smooth` pair are counted apart */
     const char *policy, *scheme;    /* path; preset, "KEY | VALUE" or shorthand: one of them */
     int64_t context;                /* tokens of a sequence */
     double memory_gib, weights_gib; /* 0: not given */
@@ -60,7 +62,7 @@ enum { KV_CAPACITY_MAX_CONTEXT = 1000000000 };
 #define KV_CAPACITY_ENDLESS INT64_MAX
 
 typedef struct {
-    char *model, *scheme;
+    char *model, *scheme;         /* model NULL: the policy's layers */
     int64_t context, cache_bytes; /* memory less weights; -1 not given */
     bool has_pages;
     int64_t in_flight;

@@ -72,8 +72,8 @@ static void print_table(FILE *out, const kv_capacity *c)
     const kv_capacity_side *const a = &c->scheme_side, *const b = &c->f16_side;
     char left[32], right[32];
     double const context = (double)c->context;
-    fprintf(out, "%s, %s, %" PRId64 " tokens; GiB = 2^30 bytes\n\n", c->model, c->scheme,
-            c->context);
+    fprintf(out, "%s%s%s, %" PRId64 " tokens; GiB = 2^30 bytes\n\n", c->model ? c->model : "",
+            c->model ? ", " : "", c->scheme, c->context);
     print_layers(out, c);
     fprintf(out, "\n%-32s %16s %16s\n", "", "this", "f16");
     fprintf(out, "%-32s %16.8g %16.8g\n", "bytes per token, all layers", (double)a->bytes / context,
@@ -118,7 +118,11 @@ static void print_side(FILE *out, const char *name, const kv_capacity *c, const 
 static bool print_json(FILE *out, const kv_capacity *c)
 {
     fprintf(out, "{\n  \"model\": ");
-    bool is_good = kv_json_text(out, c->model);
+    bool is_good = true;
+    if (c->model)
+        is_good = kv_json_text(out, c->model);
+    else
+        fprintf(out, "null");
     fprintf(out, ",\n  \"scheme\": ");
     is_good &= kv_json_text(out, c->scheme);
     fprintf(out, ",\n  \"context\": %" PRId64, c->context);

@@ -2,7 +2,9 @@
  *
  * Budget: what the policy itself attains, additive error for budgets on error (also `match`), bytes
  * for budgets on bytes, or what was asked for where that is more: a declared error limit divided by
- * kappa = verified / additive power, where both are known. */
+ * kappa = true / additive power, where both are known. The true one is the upper end of the
+ * held-out interval, which a tuning keeps within its budget, and where there is none the verified
+ * error. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -81,7 +83,9 @@ static double declared_number(const kv_policy *policy)
 static double declared_power(const kv_policy *policy)
 {
     double const asked = to_power(policy, declared_number(policy));
-    double const kappa = to_power(policy, policy->verified_error / policy->additive_error);
+    double const true_error =
+        policy->verified_high > 0 ? policy->verified_high : policy->verified_error;
+    double const kappa = to_power(policy, true_error / policy->additive_error);
     return kappa > 0 && isfinite(kappa) ? asked / kappa : asked;
 }
 
