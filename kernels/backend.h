@@ -57,6 +57,12 @@ typedef struct {
     kv_source source;
 } kv_layer;
 
+/* The tokens [begin, end) that a query at `position` sees; none where begin >= end. */
+typedef struct {
+    int64_t begin, end;
+} kv_visible;
+kv_visible kv_layer_visible(const kv_layer *layer, int64_t position);
+
 /* What to evaluate: distinct key and value quantizers, and the pairs wanted of them. */
 typedef struct {
     int64_t n_keys, n_values, n_pairs;

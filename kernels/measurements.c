@@ -15,6 +15,13 @@ static void fill_nan(double *x, int64_t count)
     for (int64_t i = 0; i < count; i++) x[i] = NAN;
 }
 
+kv_visible kv_layer_visible(const kv_layer *layer, int64_t position)
+{
+    int64_t const end = position < layer->tokens ? position + 1 : layer->tokens;
+    bool const is_cut = layer->window > 0 && position >= layer->window;
+    return (kv_visible){is_cut ? position - layer->window + 1 : 0, end};
+}
+
 kv_status kv_measurements_create(kv_measurements **out, const kv_layer *layer,
                                  const kv_evaluation *evaluation, kv_error *err)
 {

@@ -129,12 +129,6 @@ done:
 
 /* ---- queries ---- */
 
-kv_visible kv_heads_visible(const kv_layer *layer, int64_t query)
-{
-    int64_t const end = layer->query_position[query] + 1;
-    return (kv_visible){layer->window > 0 && end > layer->window ? end - layer->window : 0, end};
-}
-
 static kv_status plan_positions(kv_heads *heads, const kv_heads_config *config, kv_error *err)
 {
     int64_t const n = heads->layer.queries, tokens = heads->layer.tokens;
@@ -239,7 +233,7 @@ static kv_status plan_classes(kv_heads *heads, const kv_heads_config *config, kv
         heads->classes[row] = kind;
         if (heads->needle) heads->needle[row] = -1;
         if (kind != KV_CLASS_NEEDLE) continue;
-        kv_visible const seen = kv_heads_visible(layer, i);
+        kv_visible const seen = kv_layer_visible(layer, layer->query_position[i]);
         if (seen.end - seen.begin < 2)
             KV_TRY(KV_FAIL(err, KV_EREQUEST,
                            "heads.query.classes.needle: query %lld sees only one token",

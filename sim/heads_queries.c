@@ -252,9 +252,10 @@ static void factorize(double *a, int64_t width)
 static kv_status shape_row(pull *p, double *q, kv_error *err)
 {
     const kv_heads_config *const config = &p->heads->config;
-    int64_t const n = p->heads->layer.queries, i = p->row % n;
+    int64_t const i = p->row % p->heads->layer.queries;
     uint8_t const kind = p->heads->classes[i];
-    kv_visible const seen = kv_heads_visible(&p->heads->layer, i);
+    const kv_layer *const layer = &p->heads->layer;
+    kv_visible const seen = kv_layer_visible(layer, layer->query_position[i]);
     int64_t const sinks = config->sink_count < seen.end ? config->sink_count : seen.end;
     kv_status status = KV_OK;
     p->visible = seen;

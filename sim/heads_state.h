@@ -59,12 +59,6 @@ kv_status kv_heads_plan_queries(kv_heads *heads, const kv_heads_config *config, 
 double kv_heads_key_gain(const kv_heads_config *config, int64_t token);
 double kv_heads_value_gain(const kv_heads_config *config, int64_t token);
 
-/* First and one past the last token that query number `query` sees. */
-typedef struct {
-    int64_t begin, end;
-} kv_visible;
-kv_visible kv_heads_visible(const kv_layer *layer, int64_t query);
-
 /* Whether any query of these heads is pulled anywhere. */
 bool kv_heads_is_shaped(const kv_heads *heads);
 /* Shapes the rows of one kv head's group, query [group * Q][D] after RoPE, in place. */

@@ -100,9 +100,8 @@ static int64_t block_groups(const kv_attend_plan *p, const kv_cpu_options *optio
 static void see(kv_attend_plan *p)
 {
     const kv_layer *const l = p->layer;
-    int64_t const position = p->attention->position, window = l->window;
-    p->end = position < l->tokens ? position + 1 : l->tokens;
-    p->first = window > 0 && position >= window ? position - window + 1 : 0;
+    kv_visible const seen = kv_layer_visible(l, p->attention->position);
+    p->first = seen.begin, p->end = seen.end;
     p->origin = p->first / KV_ROW_STEP * KV_ROW_STEP;
     p->span = round_up(p->end, KV_ROW_STEP) - p->origin;
 }

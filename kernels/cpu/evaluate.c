@@ -59,9 +59,9 @@ kv_status kv_cpu_evaluate_with(const kv_cpu_options *options, const kv_layer *la
     KV_TRY(kv_fit_layer(plan.layer_values, &plan.values, layer, threads, err));
     KV_TRY(all_heads(&plan, threads, err));
     for (int64_t i = 0; i < out->rows; i++) {
-        int64_t first, end;
-        kv_cpu_visible(layer, i % layer->queries, &first, &end);
-        out->visible[i] = end - first;
+        int64_t const position = layer->query_position[i % layer->queries];
+        kv_visible const seen = kv_layer_visible(layer, position);
+        out->visible[i] = seen.end - seen.begin;
     }
     set_bits(out->key_bits, plan.key_bits, plan.layer_keys, plan.keys.n);
     set_bits(out->value_bits, plan.value_bits, plan.layer_values, plan.values.n);

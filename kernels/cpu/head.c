@@ -107,7 +107,8 @@ static void start_block(kv_cpu_work *w, int64_t row)
         int64_t const r = i < w->n_rows ? row + i : row; /* idle lanes see what the first sees */
         int64_t const query_head = w->head * group + r / layer->queries;
         int64_t const query = r % layer->queries;
-        kv_cpu_visible(layer, query, &lane->first, &lane->end);
+        kv_visible const seen = kv_layer_visible(layer, layer->query_position[query]);
+        lane->first = seen.begin, lane->end = seen.end;
         lane->needle = layer->needle && i < w->n_rows
                            ? layer->needle[query_head * layer->queries + query]
                            : -1;

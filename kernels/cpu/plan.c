@@ -15,13 +15,6 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-void kv_cpu_visible(const kv_layer *layer, int64_t query, int64_t *first, int64_t *end)
-{
-    int64_t const position = layer->query_position[query];
-    *end = position < layer->tokens ? position + 1 : layer->tokens;
-    *first = layer->window > 0 && position >= layer->window ? position - layer->window + 1 : 0;
-}
-
 static kv_status check(const kv_layer *layer, const kv_evaluation *evaluation, kv_error *err)
 {
     if (layer->tokens < 1 || layer->head_dim < 1)
@@ -31,9 +24,8 @@ static kv_status check(const kv_layer *layer, const kv_evaluation *evaluation, k
         return KV_FAIL(err, KV_EREQUEST, "%lld tokens: at most 16777216 are supported",
                        (long long)layer->tokens);
     for (int64_t i = 0; i < layer->queries; i++) {
-        int64_t first, end;
-        kv_cpu_visible(layer, i, &first, &end);
-        if (first >= end)
+        kv_visible const seen = kv_layer_visible(layer, layer->query_position[i]);
+        if (seen.begin >= seen.end)
             return KV_FAIL(err, KV_EREQUEST,
                            "query %lld at position %lld sees none of %lld tokens (window %lld)",
                            (long long)i, (long long)layer->query_position[i],
@@ -57,9 +49,9 @@ static int64_t widest_span(const kv_layer *layer, int64_t rows, int64_t width)
     for (int64_t row = 0; row < rows; row += width) {
         int64_t low = INT64_MAX, high = 0;
         for (int64_t r = row; r < smaller(row + width, rows); r++) {
-            int64_t first, end;
-            kv_cpu_visible(layer, r % layer->queries, &first, &end);
-            low = smaller(low, first), high = end > high ? end : high;
+            int64_t const position = layer->query_position[r % layer->queries];
+            kv_visible const seen = kv_layer_visible(layer, position);
+            low = smaller(low, seen.begin), high = seen.end > high ? seen.end : high;
         }
         int64_t const span = round_up(high, KV_TOKEN_TILE) - low / KV_TOKEN_TILE * KV_TOKEN_TILE;
         widest = span > widest ? span : widest;

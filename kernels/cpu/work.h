@@ -81,9 +81,6 @@ kv_status kv_cpu_plan_create(kv_cpu_plan *plan, const kv_cpu_options *options,
                              kv_measurements *out, kv_error *err);
 void kv_cpu_plan_free(kv_cpu_plan *plan);
 
-/* Visible tokens [*first, *end) of query i. */
-void kv_cpu_visible(const kv_layer *layer, int64_t query, int64_t *first, int64_t *end);
-
 kv_status kv_cpu_work_create(kv_cpu_work **out, const kv_cpu_plan *plan, int team, kv_error *err);
 void kv_cpu_work_free(kv_cpu_work *work);
 
