@@ -438,3 +438,13 @@ done:
     kv_text_free(&t);
     return status;
 }
+
+kv_status kv_scheme_canonical(char **out, const char *text, bool is_key, kv_error *err)
+{
+    kv_quantizer q;
+    kv_error why = {0};
+    kv_status const status = kv_quantizer_parse(&q, text, is_key, &why);
+    if (status == KV_OK) return kv_quantizer_text(out, &q, err);
+    if (status == KV_EREQUEST) return kv_duplicate(out, text, err);
+    return KV_FAIL(err, status, "%s", why.message);
+}

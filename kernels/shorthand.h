@@ -22,6 +22,10 @@ kv_status kv_quantizer_parse(kv_quantizer *out, const char *text, bool is_key, k
 /* The canonical shorthand of a quantizer; it parses back to the same settings. Caller frees. */
 kv_status kv_quantizer_text(char **out, const kv_quantizer *q, kv_error *err);
 
+/* The canonical shorthand of a text, or the text itself where it is none, as the names of schemes
+ * that were measured elsewhere. Caller frees. */
+kv_status kv_scheme_canonical(char **out, const char *text, bool is_key, kv_error *err);
+
 /* The options that are no rows of stages.h, for listings: `value` is what follows the name ("=N",
  * or
  * ""). NULL past the end. */

@@ -119,16 +119,11 @@ void kv_policy_free_contents(kv_policy *policy)
 
 /* ---- reading ---- */
 
-/* A shorthand in its canonical form; any other text stays as it is. */
 static kv_status make_canonical(char **text, bool is_key, kv_error *err)
 {
-    kv_quantizer q;
-    kv_error why = {0};
     char *canonical = NULL;
-    kv_status status = kv_quantizer_parse(&q, *text, is_key, &why);
-    if (status == KV_EREQUEST) return KV_OK;
-    if (status == KV_OK) status = kv_quantizer_text(&canonical, &q, &why);
-    if (status != KV_OK) return KV_FAIL(err, status, "%s", why.message);
+    kv_status const status = kv_scheme_canonical(&canonical, *text, is_key, err);
+    if (status != KV_OK) return status;
     kv_free(*text);
     *text = canonical;
     return KV_OK;

@@ -7,19 +7,6 @@
 #include "results/grid.h"
 #include "tuner/outcome_parts.h"
 
-/* The first choice of the layer that is no larger and no worse, and better in one of the two or
- * equal and earlier; -1 for none. */
-static int64_t dominator(const kv_problem_layer *layer, int64_t choice)
-{
-    const kv_choice *const c = &layer->choices[choice];
-    for (int64_t i = 0; i < layer->n_choices; i++) {
-        const kv_choice *const x = &layer->choices[i];
-        if (i == choice || x->bytes > c->bytes || x->error > c->error) continue;
-        if (x->bytes < c->bytes || x->error < c->error || i < choice) return i;
-    }
-    return -1;
-}
-
 static void print_name(FILE *out, const kv_problem *p, const kv_choice *c)
 {
     fprintf(out, "%s | %s", p->keys.schemes[c->key], p->values.schemes[c->value]);
@@ -119,12 +106,13 @@ static kv_status print_choices(FILE *out, const kv_problem *p, const kv_problem_
     kv_status status = KV_OK;
     kv_grid g = {0};
     int64_t n = 0, line = 1;
-    for (int64_t i = 0; i < layer->n_choices; i++) n += i == chosen || dominator(layer, i) < 0;
+    for (int64_t i = 0; i < layer->n_choices; i++)
+        n += i == chosen || kv_problem_dominator(layer, i) < 0;
     KV_TRY(kv_grid_create(&g, 1 + n, N, err));
     for (int i = 0; i < N; i++) KV_TRY(kv_grid_set(&g, 0, i, heads[i], err));
     for (int i = 2; i < 4; i++) g.columns[i].is_number = true;
     for (int64_t i = 0; i < layer->n_choices; i++)
-        if (i == chosen || dominator(layer, i) < 0)
+        if (i == chosen || kv_problem_dominator(layer, i) < 0)
             KV_TRY(set_row(&g, line++, p, &layer->choices[i], i == chosen, err));
     kv_grid_print(out, &g, false);
 done:
@@ -137,14 +125,15 @@ static void print_dominated(FILE *out, const kv_problem *p, const kv_problem_lay
 {
     for (int64_t by = 0; by < layer->n_choices; by++) {
         int64_t n = 0;
-        if (dominator(layer, by) >= 0) continue;
+        if (kv_problem_dominator(layer, by) >= 0) continue;
         for (int64_t i = 0; i < layer->n_choices; i++) {
             const kv_choice *const c = &layer->choices[i], *const x = &layer->choices[by];
-            if (dominator(layer, i) < 0 || x->bytes > c->bytes || x->error > c->error) continue;
+            if (kv_problem_dominator(layer, i) < 0 || x->bytes > c->bytes || x->error > c->error)
+                continue;
             bool is_first = true; /* counted under the first that dominates it */
             for (int64_t k = 0; is_first && k < by; k++)
-                is_first = dominator(layer, k) >= 0 || layer->choices[k].bytes > c->bytes ||
-                           layer->choices[k].error > c->error;
+                is_first = kv_problem_dominator(layer, k) >= 0 ||
+                           layer->choices[k].bytes > c->bytes || layer->choices[k].error > c->error;
             if (!is_first) continue;
             if (n == 0) fputs("\ndominated by ", out), print_name(out, p, x);
             fputs(n++ ? "; " : ": ", out);

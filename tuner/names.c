@@ -5,16 +5,6 @@
 #include <string.h>
 
 #include "kernels/memory.h"
-#include "kernels/shorthand.h"
-
-kv_status kv_canonical_scheme(char **out, const char *text, bool is_key, kv_error *err)
-{
-    kv_quantizer q;
-    kv_error no_shorthand = {0};
-    if (kv_quantizer_parse(&q, text, is_key, &no_shorthand) == KV_OK)
-        return kv_quantizer_text(out, &q, err);
-    return kv_duplicate(out, text, err);
-}
 
 typedef struct {
     const char *text;

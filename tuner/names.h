@@ -7,10 +7,6 @@
 
 #include "kernels/error.h"
 
-/* The canonical shorthand of a scheme, or the text itself where it is no shorthand. Caller frees.
- */
-kv_status kv_canonical_scheme(char **out, const char *text, bool is_key, kv_error *err);
-
 /* Numbers texts [n] by their first appearance: *ids [n] in 0 ... *n_distinct - 1, *first
  * [n_distinct] the index of each one's first appearance. NULL texts get -1. Caller frees both. */
 kv_status kv_number_texts(int32_t **ids, int64_t **first, int64_t *n_distinct,

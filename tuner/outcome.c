@@ -49,12 +49,20 @@ double kv_error_beside(const kv_outcome *o, const kv_candidate *c, const kv_cand
     return kv_outcome_error(o, c->additive);
 }
 
+double kv_point_power(const kv_problem *problem, const kv_frontier *f, int64_t point)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < f->n_groups; i++)
+        sum += problem->layers[i].choices[f->option[point * f->n_groups + i]].error;
+    return sum;
+}
+
 double kv_lower_bound(const kv_outcome *o)
 {
     const kv_frontier *const f = o->frontier;
     int64_t i = 0;
     while (i < f->count - 1 && f->size[i] < o->policy.bytes) i++;
-    return fmin(o->unit * f->lower_bound[i], o->policy.additive);
+    return fmin(fmax(o->unit * f->lower_bound[i], 0), o->policy.additive);
 }
 
 bool kv_is_frontier_point(const kv_outcome *o)

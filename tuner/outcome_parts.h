@@ -29,6 +29,9 @@ double kv_error_beside(const kv_outcome *outcome, const kv_candidate *candidate,
 /* The comparison with the candidates, the last part of a report. */
 kv_status kv_outcome_compare(FILE *out, const kv_outcome *outcome, kv_error *err);
 
+/* Additive power of a frontier's point, from the table's own numbers. */
+double kv_point_power(const kv_problem *problem, const kv_frontier *frontier, int64_t point);
+
 /* Whether the policy is outcome->point of the frontier: one that was repaired lies beside it. */
 bool kv_is_frontier_point(const kv_outcome *outcome);
 

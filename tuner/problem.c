@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernels/memory.h"
-#include "tuner/names.h"
+#include "kernels/shorthand.h"
 #include "tuner/problem_parts.h"
 
 static void free_side(kv_problem_side *side)
@@ -93,7 +93,7 @@ static kv_status copy_side(kv_problem_side *out, const kv_problem_side *side, in
     kv_status status = KV_OK;
     KV_TRY(kv_allocate((void **)&out->schemes, (size_t)side->n, sizeof *out->schemes, err));
     for (; out->n < side->n; out->n++)
-        KV_TRY(kv_canonical_scheme(&out->schemes[out->n], side->schemes[out->n], is_key, err));
+        KV_TRY(kv_scheme_canonical(&out->schemes[out->n], side->schemes[out->n], is_key, err));
     KV_TRY(make_side(out, n_layers, err));
     for (int64_t i = 0; i < n_layers * side->n; i++) {
         double const error = side->error[i];
@@ -142,7 +142,7 @@ int32_t kv_problem_scheme(const kv_problem *problem, const char *text, bool is_k
     const kv_problem_side *const side = is_key ? &problem->keys : &problem->values;
     char *canonical = NULL;
     int32_t found = -1;
-    if (kv_canonical_scheme(&canonical, text, is_key, NULL) != KV_OK) return -1;
+    if (kv_scheme_canonical(&canonical, text, is_key, NULL) != KV_OK) return -1;
     for (int32_t i = 0; found < 0 && i < side->n; i++)
         if (strcmp(side->schemes[i], canonical) == 0) found = i;
     kv_free(canonical);
@@ -164,6 +164,17 @@ int64_t kv_problem_find(const kv_problem *problem, int64_t layer, const char *ke
     const kv_problem_layer *const at = &problem->layers[layer];
     for (int64_t i = 0; k >= 0 && v >= 0 && i < at->n_choices; i++)
         if (at->choices[i].key == k && at->choices[i].value == v) return i;
+    return -1;
+}
+
+int64_t kv_problem_dominator(const kv_problem_layer *layer, int64_t choice)
+{
+    const kv_choice *const c = &layer->choices[choice];
+    for (int64_t i = 0; i < layer->n_choices; i++) {
+        const kv_choice *const x = &layer->choices[i];
+        if (i == choice || x->bytes > c->bytes || x->error > c->error) continue;
+        if (x->bytes < c->bytes || x->error < c->error || i < choice) return i;
+    }
     return -1;
 }
 

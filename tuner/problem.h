@@ -113,6 +113,17 @@ int64_t kv_problem_layer_at(const kv_problem *problem, int64_t number);
 int64_t kv_problem_find(const kv_problem *problem, int64_t layer, const char *key,
                         const char *value);
 
+/* The first choice of the layer that dominates this one: no larger and no worse, and better in one
+ * of the two or equal and earlier. -1 for none. */
+int64_t kv_problem_dominator(const kv_problem_layer *layer, int64_t choice);
+
+/* The pairs of schemes that every layer may have, layers with only one choice aside, which take
+ * that: assignments uniform [n][L]. The caller frees. */
+kv_status kv_problem_uniform(int32_t **uniform, int64_t *n, const kv_problem *problem,
+                             kv_error *err);
+/* The layer whose choice names the pair of such a row: the first with several choices. */
+int64_t kv_problem_free_layer(const kv_problem *problem);
+
 /* Bytes and additive error of an assignment: choice index per layer; -1 and NaN where one is -1.
  * Errors are added in the order of the layers. */
 int64_t kv_problem_bytes(const kv_problem *problem, const int32_t *assignment);

@@ -229,7 +229,7 @@ static kv_status number_schemes(loader *l, bool is_key, kv_error *err)
     KV_TRY(kv_number_texts(&written, &first_written, &n_written, texts, n, err));
     KV_TRY(kv_allocate((void **)&canonical, (size_t)n_written, sizeof *canonical, err));
     for (int64_t i = 0; i < n_written; i++)
-        KV_TRY(kv_canonical_scheme(&canonical[i], texts[first_written[i]], is_key, err));
+        KV_TRY(kv_scheme_canonical(&canonical[i], texts[first_written[i]], is_key, err));
     KV_TRY(
         kv_number_texts(&ids, &first, &n_distinct, (const char *const *)canonical, n_written, err));
     KV_TRY(kv_allocate((void **)&side->schemes, (size_t)n_distinct, sizeof *side->schemes, err));

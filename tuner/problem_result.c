@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "kernels/memory.h"
+#include "kernels/shorthand.h"
 #include "results/store.h"
-#include "tuner/names.h"
 #include "tuner/problem_parts.h"
 
 kv_status kv_problem_load_any(kv_problem **out, const char *path, kv_error *err)
@@ -41,7 +41,7 @@ static kv_status copy_schemes(kv_problem_side *side, const kv_dimension *from, b
     kv_status status = KV_OK;
     KV_TRY(kv_allocate((void **)&side->schemes, (size_t)from->length, sizeof *side->schemes, err));
     for (; side->n < from->length; side->n++)
-        KV_TRY(kv_canonical_scheme(&side->schemes[side->n], from->texts[side->n], is_key, err));
+        KV_TRY(kv_scheme_canonical(&side->schemes[side->n], from->texts[side->n], is_key, err));
 done:
     return status;
 }
@@ -217,7 +217,7 @@ static kv_status number_scheme(int32_t *out, kv_problem_side *side, const char *
 {
     kv_status status = KV_OK;
     char *canonical = NULL;
-    KV_TRY(kv_canonical_scheme(&canonical, text, is_key, err));
+    KV_TRY(kv_scheme_canonical(&canonical, text, is_key, err));
     for (*out = 0; *out < side->n; ++*out)
         if (strcmp(side->schemes[*out], canonical) == 0) goto done;
     side->schemes[side->n++] = canonical, canonical = NULL;

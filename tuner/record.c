@@ -101,15 +101,6 @@ static kv_status add_count(maker *m, const char *name, int64_t length, kv_error 
 
 /* ---- frontier ---- */
 
-static double point_power(const kv_outcome *o, int64_t point)
-{
-    double sum = 0;
-    const kv_frontier *const f = o->frontier;
-    for (int64_t i = 0; i < f->n_groups; i++)
-        sum += o->problem->layers[i].choices[f->option[point * f->n_groups + i]].error;
-    return sum;
-}
-
 static kv_status add_frontier(maker *m, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -150,7 +141,7 @@ static kv_status add_frontier(maker *m, kv_error *err)
                                         .labels = "choice"},
                        err));
     for (int64_t i = 0; i < f->count; i++) {
-        double const power = point_power(o, i);
+        double const power = kv_point_power(o->problem, f, i);
         bytes[i] = (double)f->size[i];
         error[i] = kv_outcome_error(o, power);
         bound[i] = kv_outcome_error(o, fmin(power, fmax(0, o->unit * f->lower_bound[i])));

@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/memory.h"
 #include "kernels/text.h"
+#include "tuner/outcome_parts.h"
 
 static const double slack = 1e-12; /* relative; far above rounding, far below any measurement */
 
@@ -104,57 +104,25 @@ done:
     return status;
 }
 
-typedef struct {
-    int32_t key, value, choice;
-} pair;
-
-static int by_pair(const void *a, const void *b)
-{
-    const pair *const x = a, *const y = b;
-    if (x->key != y->key) return x->key < y->key ? -1 : 1;
-    return (x->value > y->value) - (x->value < y->value);
-}
-
-/* Every pair of schemes that all layers have, those with one choice aside: they take it. */
 static kv_status add_uniforms(kv_solution *solution, kv_error *err)
 {
     kv_status status = KV_OK;
     const kv_problem *const p = solution->outcome.problem;
-    pair **pairs = NULL;
-    int32_t *assignment = NULL;
-    int64_t free_layer = 0; /* the first with several choices */
+    int64_t const layer = kv_problem_free_layer(p);
+    int32_t *uniform = NULL;
+    int64_t n = 0;
     kv_text name = {0};
-    KV_TRY(kv_allocate((void **)&pairs, (size_t)p->n_layers, sizeof *pairs, err));
-    KV_TRY(kv_allocate((void **)&assignment, (size_t)p->n_layers, sizeof *assignment, err));
-    while (free_layer < p->n_layers - 1 && p->layers[free_layer].n_choices == 1) free_layer++;
-    for (int64_t i = 0; i < p->n_layers; i++) {
-        size_t const n = (size_t)p->layers[i].n_choices;
-        KV_TRY(kv_allocate((void **)&pairs[i], n, sizeof **pairs, err));
-        for (size_t c = 0; c < n; c++)
-            pairs[i][c] =
-                (pair){p->layers[i].choices[c].key, p->layers[i].choices[c].value, (int32_t)c};
-        qsort(pairs[i], n, sizeof **pairs, by_pair);
-    }
-    for (int64_t c = 0; c < p->layers[free_layer].n_choices; c++) {
-        const kv_choice *const choice = &p->layers[free_layer].choices[c];
-        pair const wanted = {.key = choice->key, .value = choice->value};
-        bool is_everywhere = true;
-        for (int64_t i = 0; is_everywhere && i < p->n_layers; i++) {
-            size_t const n = (size_t)p->layers[i].n_choices;
-            const pair *const found =
-                n == 1 ? pairs[i] : bsearch(&wanted, pairs[i], n, sizeof wanted, by_pair);
-            is_everywhere = found != NULL;
-            assignment[i] = found ? found->choice : -1;
-        }
-        if (!is_everywhere) continue;
+    KV_TRY(kv_problem_uniform(&uniform, &n, p, err));
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t *const row = uniform + i * p->n_layers;
+        const kv_choice *const c = &p->layers[layer].choices[row[layer]];
         name.length = 0;
-        KV_TRY(kv_text_add(&name, err, "uniform %s | %s", p->keys.schemes[choice->key],
-                           p->values.schemes[choice->value]));
-        KV_TRY(kv_solution_add(solution, name.data, "uniform", assignment, err));
+        KV_TRY(kv_text_add(&name, err, "uniform %s | %s", p->keys.schemes[c->key],
+                           p->values.schemes[c->value]));
+        KV_TRY(kv_solution_add(solution, name.data, "uniform", row, err));
     }
 done:
-    for (int64_t i = 0; pairs && i < p->n_layers; i++) kv_free(pairs[i]);
-    kv_free(pairs), kv_free(assignment);
+    kv_free(uniform);
     kv_text_free(&name);
     return status;
 }
@@ -195,15 +163,6 @@ done:
     return status;
 }
 
-/* Additive power of a frontier's point, from the table's own numbers. */
-static double power_of(const kv_problem *problem, const kv_frontier *f, int64_t point)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < f->n_groups; i++)
-        sum += problem->layers[i].choices[f->option[point * f->n_groups + i]].error;
-    return sum;
-}
-
 /* A limit for the solver and for the exact check behind it: the solver's errors are rounded, half a
  * unit a layer. */
 typedef struct {
@@ -237,7 +196,7 @@ static kv_status complete_frontier(kv_solution *solution, const bound *b, kv_err
     if (solution->resolution == 0) return KV_OK;
     KV_TRY(b->is_on_error ? kv_knapsack_within_error(&one, knapsack, b->loose, err)
                           : kv_knapsack_within_size(&one, knapsack, b->integer, err));
-    if (b->is_on_error && one->count && power_of(problem, one, 0) > b->power) {
+    if (b->is_on_error && one->count && kv_point_power(problem, one, 0) > b->power) {
         kv_frontier_free(one), one = NULL;
         KV_TRY(kv_knapsack_within_error(&one, knapsack, b->integer, err));
     }
@@ -256,7 +215,7 @@ static int64_t find_point(const kv_outcome *o, const bound *b)
 {
     const kv_frontier *const f = o->frontier;
     for (int64_t i = 0; b->is_on_error && i < f->count; i++)
-        if (f->error[i] <= b->loose && power_of(o->problem, f, i) <= b->power) return i;
+        if (f->error[i] <= b->loose && kv_point_power(o->problem, f, i) <= b->power) return i;
     for (int64_t i = f->count - 1; !b->is_on_error && i >= 0; i--)
         if (f->size[i] <= b->integer) return i;
     return -1;

@@ -38,14 +38,6 @@ typedef struct {
 
 const kv_strategy *kv_strategy_at(size_t index); /* NULL past the end */
 
-/* Shared by strategies: the choices of every layer that are the same pair of schemes everywhere.
- * uniform [n][L], *n of them; the caller frees with kv_free. */
-kv_status kv_strategy_uniform(int32_t **uniform, int64_t *n, const kv_problem *problem,
-                              kv_error *err);
-/* "KEY | VALUE" of such a row. */
-kv_status kv_strategy_pair_name(kv_text *out, const kv_problem *problem, const int32_t *assignment,
-                                kv_error *err);
-
 /* Numbers 0 ... bound - 1 from a counter: the same on every machine. */
 typedef struct {
     uint64_t seed, counter;

@@ -220,17 +220,6 @@ done:
 
 /* ---- pairs ---- */
 
-static bool is_pair_dominated(const kv_problem_layer *layer, int64_t c)
-{
-    const kv_choice *const x = &layer->choices[c];
-    for (int64_t i = 0; i < layer->n_choices; i++) {
-        const kv_choice *const y = &layer->choices[i];
-        if (i == c || y->bytes > x->bytes || y->error > x->error) continue;
-        if (y->bytes < x->bytes || y->error < x->error || i < c) return true;
-    }
-    return false;
-}
-
 kv_status kv_tune_pairs(kv_tuning *t, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -241,7 +230,7 @@ kv_status kv_tune_pairs(kv_tuning *t, kv_error *err)
     KV_TRY(singles_create(&s, t, room, err));
     for (int64_t l = 0; l < t->layers; l++)
         for (int64_t c = 0; c < p->layers[l].n_choices; c++)
-            if (!is_pair_dominated(&p->layers[l], c))
+            if (kv_problem_dominator(&p->layers[l], c) < 0)
                 add(&s, l, p->layers[l].choices[c].key, p->layers[l].choices[c].value);
     kv_tune_set_task(t, "table: pairs");
     KV_TRY(measure(&s, false, err));

@@ -92,7 +92,7 @@ kv_status kv_strategy_propose_ends_high(const kv_strategy_task *task, kv_error *
     void *power = NULL, *bytes = NULL, *error = NULL, *found = NULL, *k_of = NULL;
     size_t most = 0;
     for (int64_t k = 1; 2 * k < s.layers; k *= 2) most += N_ALLOWANCES;
-    KV_TRY(kv_strategy_uniform(&s.uniform, &s.n, task->problem, err));
+    KV_TRY(kv_problem_uniform(&s.uniform, &s.n, task->problem, err));
     KV_TRY(kv_allocate3(&bytes, (size_t)s.n, 2, 1, sizeof *s.bytes, err));
     KV_TRY(kv_allocate3(&error, (size_t)s.n, 2, 1, sizeof *s.error, err));
     KV_TRY(kv_allocate3(&found, most + 1, (size_t)s.layers, 1, sizeof *s.found, err));

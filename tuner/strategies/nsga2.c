@@ -92,17 +92,6 @@ static void crowd(member *m, int64_t n)
 
 /* ---- genes ---- */
 
-static bool is_dominated(const kv_problem_layer *layer, int64_t c)
-{
-    const kv_choice *const x = &layer->choices[c];
-    for (int64_t i = 0; i < layer->n_choices; i++) {
-        const kv_choice *const y = &layer->choices[i];
-        if (i == c || y->bytes > x->bytes || y->error > x->error) continue;
-        if (y->bytes < x->bytes || y->error < x->error || i < c) return true;
-    }
-    return false;
-}
-
 static int32_t draw_gene(population *p, int64_t layer)
 {
     uint64_t const i = kv_strategy_draw(&p->random, (uint64_t)p->n_allowed[layer]);
@@ -172,7 +161,7 @@ static kv_status create(population *p, kv_error *err)
     KV_TRY(kv_allocate((void **)&p->power, rows, sizeof *p->power, err));
     for (int64_t l = 0; l < p->layers; l++)
         for (int64_t c = 0; c < p->task->problem->layers[l].n_choices; c++)
-            if (!is_dominated(&p->task->problem->layers[l], c))
+            if (kv_problem_dominator(&p->task->problem->layers[l], c) < 0)
                 p->allowed[l * p->most + p->n_allowed[l]++] = (int32_t)c;
 done:
     return status;
