@@ -86,6 +86,6 @@ void kv_engine_fit_free_contents(kv_engine_fit *fit)
         kv_free(fit->layers[l].value_scheme);
     }
     kv_free(fit->layers);
-    kv_text_free(&fit->warnings);
+    kv_text_free(&fit->warnings), kv_text_free(&fit->absent);
     *fit = (kv_engine_fit){0};
 }

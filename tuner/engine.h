@@ -75,6 +75,7 @@ typedef struct {
     int64_t free_bytes;
     double free_error;
     kv_text warnings; /* a line each: what the engine needs and what is not as kvant simulates it */
+    kv_text absent;   /* quantized types that no choice of the problem is: "A (scheme), B (…)" */
 } kv_engine_fit;
 
 struct kv_engine {

@@ -160,6 +160,9 @@ static void write_notes(FILE *notes, const kv_engine_fit *fit, const kv_engine_b
             fprintf(notes, "an additive error of %.4g\n", to_error(policy, budget->max_error));
         write_cost(notes, fit->engine->name, fit->bytes, fit->error, policy);
         if (fit->is_free_feasible) write_regret(notes, fit, policy);
+        if (fit->absent.length)
+            fprintf(notes, "not considered, as no choice of the table is one: %s\n",
+                    fit->absent.data);
         if (!fit->is_exact)
             fprintf(notes, "warning: keys and values were improved in turn; a better policy may "
                            "exist\n");

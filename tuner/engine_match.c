@@ -124,6 +124,30 @@ bool kv_engine_pair_fits(const kv_engine_match *match, const kv_choice *choice, 
 
 /* ---- why not ---- */
 
+static uint32_t all_of(const uint32_t *masks, int64_t n)
+{
+    uint32_t all = 0;
+    for (int64_t i = 0; i < n; i++) all |= masks[i];
+    return all;
+}
+
+kv_status kv_engine_add_absent(kv_text *text, const kv_engine_match *m, kv_error *err)
+{
+    kv_status status = KV_OK;
+    int64_t const layers = m->problem->n_layers;
+    uint32_t const found = all_of(m->keys, layers * m->problem->keys.n) &
+                           all_of(m->values, layers * m->problem->values.n);
+    for (size_t t = 0; t < m->engine->n_types; t++) {
+        const kv_engine_type *const type = &m->engine->types[t];
+        if (type->refusal || type->is_native || found >> t & 1) continue;
+        KV_TRY(kv_text_add(text, err, "%s%s (%s%s%s)", text->length ? ", " : "", type->words,
+                           type->key[0], type->value[0] ? " | " : "",
+                           type->value[0] ? type->value[0] : ""));
+    }
+done:
+    return status;
+}
+
 /* The words of all types that kvant can simulate, or refused rows for a scheme of that name. */
 static kv_status add_types(kv_text *text, const kv_engine *e, kv_error *err)
 {

@@ -312,6 +312,7 @@ kv_status kv_engine_solve(kv_engine_fit *out, const kv_engine *engine, const kv_
     KV_TRY(fill_fit(&fit, &match, &pick, err));
     KV_TRY(free_optimum(&fit, problem, &integers, &limit, err));
     KV_TRY(warn_types(&fit, err));
+    KV_TRY(kv_engine_add_absent(&fit.absent, &match, err));
     *out = fit, fit = (kv_engine_fit){0};
 done:
     kv_engine_fit_free_contents(&fit);

@@ -44,6 +44,9 @@ void kv_engine_match_free_contents(kv_engine_match *match);
 /* Whether these rows may stand in one layer for this choice. */
 bool kv_engine_pair_fits(const kv_engine_match *match, const kv_choice *choice, int key, int value);
 
+/* Adds "WORDS (SCHEME), ..." for each quantized type that no key or no value of the problem is. */
+kv_status kv_engine_add_absent(kv_text *text, const kv_engine_match *match, kv_error *err);
+
 /* A failure that says why nothing can be expressed. */
 kv_status kv_engine_nothing_fits(const kv_engine_match *match, kv_error *err);
 
