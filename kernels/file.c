@@ -34,6 +34,35 @@ kv_status kv_file_temporary(char **out, const char *path, kv_error *err)
     return KV_OK;
 }
 
+size_t kv_file_read_at(int fd, void *bytes, size_t size, int64_t offset)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t const n = pread(fd, (char *)bytes + done, size - done, (off_t)offset + (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        done += (size_t)n;
+    }
+    return done;
+}
+
+int kv_file_write_at(int fd, const void *bytes, size_t size, int64_t offset)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t const n =
+            pwrite(fd, (const char *)bytes + done, size - done, (off_t)offset + (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            int const number = n < 0 ? errno : ENOSPC;
+            if (ftruncate(fd, (off_t)offset) != 0) return number; /* its checksum gives it away */
+            return number;
+        }
+        done += (size_t)n;
+    }
+    return 0;
+}
+
 kv_status kv_file_sync_folder(const char *path, kv_error *err)
 {
     kv_status status = KV_OK;

@@ -4,6 +4,7 @@
 #define KVANT_KERNELS_FILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "kernels/error.h"
 
@@ -15,6 +16,11 @@ kv_status kv_file_replace(const char *path, const void *bytes, size_t size, kv_e
  */
 kv_status kv_file_temporary(char **out, const char *path, kv_error *err);
 kv_status kv_file_commit(const char *temporary, const char *path, kv_error *err);
+
+/* For logs of checksummed records: how many of `size` bytes there are from `offset` on; and all of
+ * them or, as far as the next reader can tell, nothing written there, the errno of what failed. */
+size_t kv_file_read_at(int fd, void *bytes, size_t size, int64_t offset);
+int kv_file_write_at(int fd, const void *bytes, size_t size, int64_t offset);
 
 /* Syncs the folder that `path` lies in, so that a new or removed name survives a power failure. */
 kv_status kv_file_sync_folder(const char *path, kv_error *err);

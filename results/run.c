@@ -52,36 +52,6 @@ static kv_status failed(const kv_run *run, const char *doing, int number, kv_err
     return KV_FAIL(err, KV_EIO, "%s %s: %s", doing, run->path, strerror(number));
 }
 
-/* Writes all of it or, as far as the next reader can tell, nothing. */
-static int write_at(int fd, const char *bytes, size_t size, int64_t offset)
-{
-    size_t done = 0;
-    while (done < size) {
-        ssize_t const n = pwrite(fd, bytes + done, size - done, (off_t)offset + (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            int const number = n < 0 ? errno : ENOSPC;
-            if (ftruncate(fd, (off_t)offset) != 0) return number; /* its checksum gives it away */
-            return number;
-        }
-        done += (size_t)n;
-    }
-    return 0;
-}
-
-/* How many of `size` bytes there were. */
-static size_t read_at(int fd, char *bytes, size_t size, int64_t offset)
-{
-    size_t done = 0;
-    while (done < size) {
-        ssize_t const n = pread(fd, bytes + done, size - done, (off_t)offset + (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        done += (size_t)n;
-    }
-    return done;
-}
-
 static kv_status make_header(kv_run *run, const char *identity, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -139,7 +109,7 @@ static kv_status read_header(int *exists, size_t *size, const kv_run *run, int m
     void *memory = NULL;
     uint8_t digest[DIGEST_SIZE];
     *exists = 0, *size = 0;
-    size_t const n = read_at(run->fd, fixed, sizeof fixed, 0);
+    size_t const n = kv_file_read_at(run->fd, fixed, sizeof fixed, 0);
     if (memcmp(fixed, MARK, n < 8 ? n : 8) != 0)
         return KV_FAIL(err, KV_EREQUEST, "%s is in the way: not the progress of a run", run->path);
     if (n < sizeof fixed) return KV_OK;
@@ -152,7 +122,7 @@ static kv_status read_header(int *exists, size_t *size, const kv_run *run, int m
     KV_TRY(kv_allocate(&memory, FIXED_SIZE + text_size + DIGEST_SIZE + 1, 1, err));
     char *const header = memory, *const seal = header + FIXED_SIZE + text_size;
     *size = FIXED_SIZE + text_size + DIGEST_SIZE;
-    if (read_at(run->fd, header, *size, 0) < *size) goto done; /* died while writing it */
+    if (kv_file_read_at(run->fd, header, *size, 0) < *size) goto done; /* died while writing it */
     kv_sha256(digest, header, FIXED_SIZE + text_size);
     if (memcmp(seal, digest, sizeof digest) != 0) KV_TRY(damaged(run, err));
     *exists = 1;
@@ -187,7 +157,7 @@ static int64_t unit_of_record(const kv_run *run)
 static void read_records(kv_run *run)
 {
     run->end = (int64_t)run->header_size;
-    while (read_at(run->fd, run->record, run->record_size, run->end) == run->record_size) {
+    while (kv_file_read_at(run->fd, run->record, run->record_size, run->end) == run->record_size) {
         int64_t const unit = unit_of_record(run);
         if (unit >= 0) run->place[unit] = run->end, run->n_done += !run->is_done[unit];
         if (unit >= 0) run->is_done[unit] = 1;
@@ -222,7 +192,7 @@ static kv_status start_log(kv_run *run, kv_error *err)
     kv_status status = KV_OK;
     run->end = (int64_t)run->header_size;
     if (ftruncate(run->fd, 0) != 0) KV_TRY(failed(run, "emptying", errno, err));
-    int const number = write_at(run->fd, run->header, run->header_size, 0);
+    int const number = kv_file_write_at(run->fd, run->header, run->header_size, 0);
     if (number) KV_TRY(failed(run, "writing", number, err));
     if (fsync(run->fd) != 0) KV_TRY(failed(run, "syncing", errno, err));
     status = kv_file_sync_folder(run->path, err);
@@ -317,7 +287,7 @@ static kv_status append(kv_run *run, int64_t unit, const double *values, kv_erro
     memcpy(run->record + sizeof number, values, body - sizeof number);
     kv_sha256(digest, run->record, body);
     memcpy(run->record + body, digest, CHECK_SIZE);
-    int const failure = write_at(run->fd, run->record, run->record_size, run->end);
+    int const failure = kv_file_write_at(run->fd, run->record, run->record_size, run->end);
     if (failure) return failed(run, "writing", failure, err);
     run->place[unit] = run->end;
     run->end += (int64_t)run->record_size;
@@ -367,7 +337,8 @@ kv_status kv_run_collect(double *all, kv_run *run, kv_error *err)
         double *const values = all + (size_t)unit * n;
         for (size_t i = 0; i < n; i++) values[i] = (double)NAN;
         if (!run->is_done[unit]) continue;
-        size_t const got = read_at(run->fd, run->record, run->record_size, run->place[unit]);
+        size_t const got =
+            kv_file_read_at(run->fd, run->record, run->record_size, run->place[unit]);
         if (got != run->record_size || unit_of_record(run) != unit)
             KV_TRY(KV_FAIL(err, KV_EIO, "%s: unit %lld can no longer be read", run->path,
                            (long long)unit));

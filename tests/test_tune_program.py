@@ -4,6 +4,7 @@ stopped, killed or cut short and taken up again. Standard library only.
     python3 test_tune_program.py KVANT
 """
 import os
+import random
 import re
 import signal
 import subprocess
@@ -59,6 +60,13 @@ GOLDEN = [
     (HEADS, [], 2, "kvant: c.yaml:1:1: schemes: must be given: what to compare"),
     (HEADS + "tune: {}\n", [], 2,
      "kvant: tune: no budget; give one of max_error, max_bytes_per_token, max_bits or match"),
+    (HEADS + "schemes: [q8_0, {name: mine, layers: {0: [f16, f16], 1-3: [q8_0, q8_0]}}]\n"
+     "tune: {max_error: 0.05}\n", [], 2,
+     'kvant: schemes: "mine" differs between layers, which is what a tuning chooses; compare with '
+     "it in a sweep"),
+    (TUNE, ["--set", "heads.seeds=[9007199254740990]"], 2,
+     "kvant: heads.seeds: the held-out seeds follow the largest search seed and end at "
+     "9007199254741006; at most 9007199254740992 is possible"),
     (TUNE, ["--effort", "all"], 2,
      'kvant: --set tune.effort=all: tune.effort: unknown value "all"; choose one of: estimate, '
      "measure, patient, exhaustive"),
@@ -97,6 +105,24 @@ def tune(*arguments, code=0):
 
 def layers_of(policy):
     return policy[policy.index("layers:"):policy.index("result:")]
+
+
+def test_notes():
+    clean()
+    write("c.yaml", TUNE.replace("head_dim: 32", "head_dim: 24"))
+    _, err, _ = tune("--effort", "estimate", "--set", "tune.baselines=[]")
+    for tensor in ("key", "value"):
+        check(tensor + " q8_0 is not considered: " in err, err)
+    generator, rows = random.Random(1), ["layer,key,value,error,bytes"]
+    for layer in range(60):
+        weight, sizes = generator.random(), sorted(generator.sample(range(1 << 20, 1 << 24), 16))
+        rows += [f"{layer},k{i},v,{weight / b},{b}" for i, b in enumerate(sizes)]
+    write("many.csv", "\n".join(rows) + "\n")
+    write("c.yaml", "kvant: 1\nschemes: [f16]\ntune: {table: many.csv, max_error: 6e-6}\n")
+    out, err, _ = tune()
+    check(re.search(r"The frontier is exact at budgets \d+ bytes apart: \d+ points", out), out)
+    check(re.search("the frontier has more than 100000 points; its sizes are taken at a resolution "
+                    r"of \d+ bytes\n", err), err)
 
 
 def test_result():
@@ -210,6 +236,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         test_messages()
+        test_notes()
         out, policy = test_result()
         test_dry_run()
         test_stops(out, policy)

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/file.h"
 #include "kernels/memory.h"
 #include "results/sha256.h"
 
@@ -123,36 +124,6 @@ static kv_status record_room(kv_cache *cache, int64_t n, kv_error *err)
     return kv_grow((void **)&cache->record, &cache->record_room, 0, record_size(n), 1, err);
 }
 
-static size_t read_at(int fd, void *bytes, size_t size, int64_t offset)
-{
-    size_t done = 0;
-    while (done < size) {
-        ssize_t const n = pread(fd, (char *)bytes + done, size - done, (off_t)offset + (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        done += (size_t)n;
-    }
-    return done;
-}
-
-/* Writes all of it or, as far as the next reader can tell, nothing. */
-static int write_at(int fd, const void *bytes, size_t size, int64_t offset)
-{
-    size_t done = 0;
-    while (done < size) {
-        ssize_t const n =
-            pwrite(fd, (const char *)bytes + done, size - done, (off_t)offset + (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            int const number = n < 0 ? errno : ENOSPC;
-            if (ftruncate(fd, (off_t)offset) != 0) return number; /* its checksum gives it away */
-            return number;
-        }
-        done += (size_t)n;
-    }
-    return 0;
-}
-
 /* The record at `offset` of a file of `size` bytes: its size, 0 where nothing there can be one.
  * *is_good tells whether its checksum matches; it is then in cache->record. */
 static kv_status read_record(size_t *length, bool *is_good, kv_cache *cache, int64_t offset,
@@ -162,12 +133,12 @@ static kv_status read_record(size_t *length, bool *is_good, kv_cache *cache, int
     uint64_t n;
     uint8_t digest[32];
     *length = 0, *is_good = false;
-    if (read_at(cache->fd, &n, sizeof n, offset) < sizeof n || n < 1 || n > MOST_NUMBERS)
+    if (kv_file_read_at(cache->fd, &n, sizeof n, offset) < sizeof n || n < 1 || n > MOST_NUMBERS)
         return KV_OK;
     size_t const whole = record_size((int64_t)n);
     if ((int64_t)whole > size - offset) return KV_OK;
     KV_TRY(record_room(cache, (int64_t)n, err));
-    if (read_at(cache->fd, cache->record, whole, offset) < whole) return KV_OK;
+    if (kv_file_read_at(cache->fd, cache->record, whole, offset) < whole) return KV_OK;
     kv_sha256(digest, cache->record, whole - CHECK_SIZE);
     *length = whole;
     *is_good = memcmp(cache->record + whole - CHECK_SIZE, digest, CHECK_SIZE) == 0;
@@ -219,7 +190,7 @@ static kv_status open_file(kv_cache *cache, kv_error *err)
                              cache->path)
                    : failed(cache, "locking", errno, err);
     if (fstat(cache->fd, &info) != 0) return failed(cache, "reading", errno, err);
-    size_t const there = S_ISREG(info.st_mode) ? read_at(cache->fd, mark, MARK_SIZE, 0) : 0;
+    size_t const there = S_ISREG(info.st_mode) ? kv_file_read_at(cache->fd, mark, MARK_SIZE, 0) : 0;
     if (!S_ISREG(info.st_mode) || memcmp(mark, MARK, there) != 0)
         return KV_FAIL(err, KV_EINPUT, "%s is in the way: not the measurements of a tuning",
                        cache->path);
@@ -229,7 +200,7 @@ static kv_status open_file(kv_cache *cache, kv_error *err)
             KV_TRY(failed(cache, "repairing", errno, err));
         goto done;
     }
-    int const number = write_at(cache->fd, MARK, MARK_SIZE, 0);
+    int const number = kv_file_write_at(cache->fd, MARK, MARK_SIZE, 0);
     if (number) KV_TRY(failed(cache, "writing", number, err));
     cache->end = MARK_SIZE;
 done:
@@ -284,7 +255,7 @@ static kv_status append(kv_cache *cache, const uint8_t *key, const double *value
     memcpy(cache->record + sizeof count + KV_CACHE_KEY, values, (size_t)n * sizeof *values);
     kv_sha256(digest, cache->record, whole - CHECK_SIZE);
     memcpy(cache->record + whole - CHECK_SIZE, digest, CHECK_SIZE);
-    int const number = write_at(cache->fd, cache->record, whole, cache->end);
+    int const number = kv_file_write_at(cache->fd, cache->record, whole, cache->end);
     if (number) KV_TRY(failed(cache, "writing", number, err));
     cache->end += (int64_t)whole;
     if (seconds_now() < cache->next_sync_s) goto done;

@@ -40,8 +40,9 @@ typedef struct {
     char *title, *model;
     const kv_problem *problem; /* after restrictions; not owned */
     kv_frontier *frontier;
-    double unit;   /* of frontier errors: power = integer * unit */
-    bool is_power; /* reported errors are powers (a table's own); else square roots of them */
+    int64_t resolution; /* of the frontier's sizes, in bytes; 0: every point is there */
+    double unit;        /* of frontier errors: power = integer * unit */
+    bool is_power;      /* reported errors are powers (a table's own); else square roots of them */
     const char *error_kind;              /* "error", "stack_err" or "out_err" */
     int64_t context, elements_per_token; /* 0 unknown: bytes are the table's own */
     kv_budget budget;

@@ -178,9 +178,9 @@ static void print_gap(FILE *out, const kv_outcome *o)
     double const chosen = kv_outcome_error(o, o->unit * (double)f->error[o->point]);
     double const error = kv_outcome_error(o, o->policy.additive);
     bool const is_chosen = kv_is_frontier_point(o);
-    fprintf(out,
-            "\nThe frontier is exact: %" PRId64 " points, %" PRId64 " to %" PRId64
-            " bytes, error %.4g to %.4g.\n",
+    fputs("\nThe frontier is exact", out);
+    if (o->resolution) fprintf(out, " at budgets %" PRId64 " bytes apart", o->resolution);
+    fprintf(out, ": %" PRId64 " points, %" PRId64 " to %" PRId64 " bytes, error %.4g to %.4g.\n",
             f->count, f->size[0], f->size[f->count - 1],
             kv_outcome_error(o, o->unit * (double)f->error[0]),
             kv_outcome_error(o, o->unit * (double)f->error[f->count - 1]));

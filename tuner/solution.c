@@ -193,7 +193,7 @@ static kv_status complete_frontier(kv_solution *solution, const bound *b, kv_err
     int64_t at;
     const kv_knapsack *const knapsack = &solution->integers.knapsack;
     const kv_problem *const problem = solution->outcome.problem;
-    if (solution->resolution == 0) return KV_OK;
+    if (solution->outcome.resolution == 0) return KV_OK;
     KV_TRY(b->is_on_error ? kv_knapsack_within_error(&one, knapsack, b->loose, err)
                           : kv_knapsack_within_size(&one, knapsack, b->integer, err));
     if (b->is_on_error && one->count && kv_point_power(problem, one, 0) > b->power) {
@@ -274,8 +274,8 @@ kv_status kv_solution_create(kv_solution **out, const kv_problem *problem,
     kv_solution *s = NULL;
     KV_TRY(kv_allocate((void **)&s, 1, sizeof *s, err));
     kv_outcome *const o = &s->outcome;
-    s->resolution = request->resolution;
     *o = (kv_outcome){.problem = problem,
+                      .resolution = request->resolution,
                       .is_power = request->is_power,
                       .error_kind = request->error_kind ? request->error_kind : "error",
                       .context = request->context,

@@ -31,7 +31,6 @@ typedef struct {
 typedef struct {
     kv_outcome outcome; /* owned here: frontier, texts, policy, candidates */
     kv_problem_integers integers;
-    int64_t resolution;
 } kv_solution;
 
 /* The policy is the point of least bytes within an error budget, or of least error within a budget

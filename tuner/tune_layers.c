@@ -131,10 +131,6 @@ static kv_status add_defaults(kv_tuning *t, kv_tune_side *side, const char *cons
         if (status != KV_OK) KV_TRY(KV_FAIL(err, status, "%s", why.message));
         KV_TRY(add_scheme(&index, side, &q, texts[i], err));
     }
-    if (!side->n)
-        KV_TRY(KV_FAIL(err, KV_EREQUEST,
-                       "tune: no default %s scheme fits these layers; give `schemes`",
-                       is_key ? "key" : "value"));
 done:
     kv_heads_free(heads);
     return status;
