@@ -237,6 +237,18 @@ static void reports(void)
     kv_problem_free(p);
 }
 
+static void check_budget_line(const kv_outcome *o, const char *expected)
+{
+    char *text = NULL;
+    size_t size = 0;
+    kv_error err = {0};
+    FILE *const out = open_memstream(&text, &size);
+    CHECK(kv_outcome_report(out, o, &err) == KV_OK, "%s", err.message);
+    fclose(out);
+    CHECK(strstr(text, expected) != NULL, "no \"%s\" in\n%s", expected, text);
+    free(text);
+}
+
 /* As a driver that measured leaves it: a baseline that turned out cheaper. */
 static void verified_report(void)
 {
@@ -262,6 +274,11 @@ static void verified_report(void)
     c->verified = 0.08, c->held_out = 0.081, c->held_out_low = 0.08, c->held_out_high = 0.082;
     c->runs = 20, c->bytes = 100;
     check_text(o, kv_outcome_report, report_verified);
+    o->is_budget_met = false;
+    check_budget_line(o, "budget    max_error 0.1: NOT MET\n");
+    o->is_verified = false;
+    check_budget_line(o, "budget    max_error 0.1: NOT KNOWN to be met: stopped before it was run "
+                         "end to end\n");
     kv_solution_free(s);
     kv_problem_free(p);
 }

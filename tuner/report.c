@@ -70,6 +70,8 @@ static kv_status print_head(FILE *out, const kv_outcome *o, kv_error *err)
     else if (!o->is_feasible)
         fprintf(out, "NOT MET: no choice has so %s; below is the nearest, of least %s\n",
                 is_on_error ? "small an error" : "few bytes", is_on_error ? "error" : "bytes");
+    else if (!o->is_complete && !o->is_verified)
+        fputs("NOT KNOWN to be met: stopped before it was run end to end\n", out);
     else
         fputs("NOT MET\n", out);
     print_size(out, o);
