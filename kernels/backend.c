@@ -41,3 +41,12 @@ kv_status kv_backend_find(const kv_backend **out, const char *name, kv_error *er
     }
     return KV_FAIL(err, KV_EREQUEST, "backend %s: not known; there are: %s", name, names);
 }
+
+void kv_backend_list(FILE *out)
+{
+    for (size_t b = 0; b < N_BACKENDS; b++) {
+        const char *const reason = backends[b].unavailable();
+        fprintf(out, "%-10s %s%s%s\n", backends[b].name, backends[b].about,
+                reason ? "; not available: " : "", reason ? reason : "");
+    }
+}

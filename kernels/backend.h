@@ -22,6 +22,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "kernels/error.h"
 #include "kernels/quantize.h"
@@ -138,6 +139,9 @@ const kv_backend *kv_backend_at(size_t index); /* NULL past the end */
 /* "auto" takes the first that can run, in table order. KV_EREQUEST for an unknown name,
  * KV_EUNSUPPORTED with the reason for one that cannot run here. */
 kv_status kv_backend_find(const kv_backend **out, const char *name, kv_error *err);
+
+/* The table, with the reason where one cannot run here. */
+void kv_backend_list(FILE *out);
 
 KV_EXTERN_C_END
 

@@ -8,6 +8,9 @@
 #ifndef KVANT_KERNELS_BENCH_H
 #define KVANT_KERNELS_BENCH_H
 
+#include <stdbool.h>
+#include <stdio.h>
+
 #include "kernels/error.h"
 
 KV_EXTERN_C_BEGIN
@@ -31,6 +34,9 @@ typedef struct {
 
 /* Fills rows [KV_BENCH_MAX_ROWS] and their number. threads < 1 means 1. Takes a few seconds. */
 kv_status kv_bench_run(kv_bench_row *rows, int *n_rows, int threads, kv_error *err);
+
+/* A line a row, or an array of JSON objects. */
+void kv_bench_print(FILE *out, const kv_bench_row *rows, int n_rows, bool is_json);
 
 KV_EXTERN_C_END
 

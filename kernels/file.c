@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/memory.h"
+#include "kernels/text.h"
 
 static kv_status failed(kv_error *err, const char *doing, const char *path)
 {
@@ -159,5 +160,39 @@ kv_status kv_file_read(char **out, size_t *size, const char *path, kv_error *err
 done:
     close(fd);
     kv_free(bytes);
+    return status;
+}
+
+/* ---- names ---- */
+
+kv_status kv_file_refuse_input(const char *output, const char *input, kv_error *err)
+{
+    struct stat a, b;
+    if (!input || stat(output, &a) != 0 || stat(input, &b) != 0) return KV_OK;
+    if (a.st_dev != b.st_dev || a.st_ino != b.st_ino) return KV_OK;
+    return KV_FAIL(err, KV_EREQUEST, "%s is read by this run; name another output", output);
+}
+
+kv_status kv_file_name_after(char **out, const char *path, const char *ending, kv_error *err)
+{
+    kv_text text = {0};
+    const char *const slash = strrchr(path, '/');
+    const char *const name = slash ? slash + 1 : path;
+    const char *const dot = strrchr(name, '.');
+    size_t const length = dot && dot > name ? (size_t)(dot - name) : strlen(name);
+    kv_status const status = kv_text_add(&text, err, "%.*s%s", (int)length, name, ending);
+    if (status == KV_OK) *out = kv_text_take(&text);
+    return status;
+}
+
+kv_status kv_file_whole_path(char **out, const char *path, kv_error *err)
+{
+    kv_text text = {0};
+    char folder[4096];
+    if (*path == '/') return kv_duplicate(out, path, err);
+    if (!getcwd(folder, sizeof folder))
+        return KV_FAIL(err, KV_EIO, "the working folder: %s", strerror(errno));
+    kv_status const status = kv_text_add(&text, err, "%s/%s", folder, path);
+    if (status == KV_OK) *out = kv_text_take(&text);
     return status;
 }

@@ -25,6 +25,17 @@ int kv_file_write_at(int fd, const void *bytes, size_t size, int64_t offset);
 /* Syncs the folder that `path` lies in, so that a new or removed name survives a power failure. */
 kv_status kv_file_sync_folder(const char *path, kv_error *err);
 
+/* KV_EREQUEST where a file that is to be written is one that is read: a result must not replace
+ * what it is made from. `input` may be NULL. */
+kv_status kv_file_refuse_input(const char *output, const char *input, kv_error *err);
+
+/* The name of what is made from a file: "dir/name.yaml" and ".h5" give "name.h5". The caller frees.
+ */
+kv_status kv_file_name_after(char **out, const char *path, const char *ending, kv_error *err);
+
+/* A path that holds from any folder. The caller frees. */
+kv_status kv_file_whole_path(char **out, const char *path, kv_error *err);
+
 /* All bytes of a file, and one 0 after them that *size does not count. The caller frees. */
 kv_status kv_file_read(char **out, size_t *size, const char *path, kv_error *err);
 

@@ -45,3 +45,9 @@ bool kv_format_has_scale(const kv_format *f)
 {
     return (f->kind == KV_KIND_INTEGER || f->kind == KV_KIND_FLOAT) && f->bits < 16;
 }
+
+void kv_format_list(FILE *out)
+{
+    for (size_t i = 0; i < KV_FORMAT_COUNT; i++)
+        fprintf(out, "%-10s %2d bit  %s\n", formats[i].name, formats[i].bits, formats[i].about);
+}

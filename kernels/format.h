@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "kernels/formats.h"
 
@@ -44,6 +45,9 @@ typedef struct {
 /* Rows of the table; NULL past the end or for an unknown name. */
 const kv_format *kv_format_at(size_t id);
 const kv_format *kv_format_find(const char *name);
+
+/* The table, a line a format. */
+void kv_format_list(FILE *out);
 
 /* Whether a code is relative to a scale that a range rule finds: integer grids and float grids
  * below 16 bits. f32, f16 and bf16 need none, blocks bring their own. */

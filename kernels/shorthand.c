@@ -178,30 +178,40 @@ static kv_status set_flush(kv_quantizer *q, const char *value, kv_error *err)
 }
 
 typedef struct {
-    kv_shorthand_option shown;
+    const char *name, *value, *about; /* `value` is what follows the name in listings */
     bool needs_scale; /* means nothing for formats that have no scale of their own */
     kv_status (*set)(kv_quantizer *q, const char *value, kv_error *err);
 } option_row;
 
 /* clang-format off */
 static const option_row options[] = {
-    {{"zero", "", "asymmetric: a scale and a minimum (integer formats)"}, true, set_zero},
-    {{"outliers", "=P", "P % of each vector, its two tails, stay at f16 with a 16-bit index each"},
+    {"zero", "", "asymmetric: a scale and a minimum (integer formats)", true, set_zero},
+    {"outliers", "=P", "P % of each vector, its two tails, stay at f16 with a 16-bit index each",
      true, set_outliers},
-    {{"pre-rope", "", "keys are quantized before RoPE"}, false, set_pre_rope},
-    {{"static", "=N | seed:K", "ranges from the first N tokens, or from K other draws of the heads"},
+    {"pre-rope", "", "keys are quantized before RoPE", false, set_pre_rope},
+    {"static", "=N | seed:K", "ranges from the first N tokens, or from K other draws of the heads",
      true, set_static},
-    {{"scale", "=NAME", "how scales and minima are stored; default f32"}, true, set_scale},
-    {{"sinks", "=N", "the first N tokens stay at f16"}, false, set_sinks},
-    {{"window", "=N", "the last N tokens stay at f16"}, false, set_window},
-    {{"flush", "=N", "the last T mod N tokens stay at f16 (KIVI's keys)"}, false, set_flush},
+    {"scale", "=NAME", "how scales and minima are stored; default f32", true, set_scale},
+    {"sinks", "=N", "the first N tokens stay at f16", false, set_sinks},
+    {"window", "=N", "the last N tokens stay at f16", false, set_window},
+    {"flush", "=N", "the last T mod N tokens stay at f16 (KIVI's keys)", false, set_flush},
 };
 /* clang-format on */
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
-const kv_shorthand_option *kv_shorthand_option_at(size_t index)
+void kv_shorthand_list(FILE *out)
 {
-    return index < N_OPTIONS ? &options[index].shown : NULL;
+    fputs("A scheme: format[/tile][:option[=value]]..., for example int4/32x1:zero:scale=f16\n"
+          "\ntiles: what shares a scale\n",
+          out);
+    for (size_t i = 0; kv_tile_at(i); i++)
+        fprintf(out, "  %-20s %s\n", kv_tile_at(i)->name, kv_tile_at(i)->about);
+    fputs("\noptions\n", out);
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        int const width = 20 - (int)strlen(options[i].name);
+        fprintf(out, "  %s%-*s %s\n", options[i].name, width, options[i].value, options[i].about);
+    }
+    kv_stages_list(out);
 }
 
 /* ---- transforms and ranges ---- */
@@ -322,8 +332,8 @@ static kv_status parse_option(kv_quantizer *q, char *text, given_options *given,
         return set_range(q, i, value, err);
     }
     for (size_t i = 0; i < N_OPTIONS; i++) {
-        add_name(&list, options[i].shown.name);
-        if (strcmp(text, options[i].shown.name)) continue;
+        add_name(&list, options[i].name);
+        if (strcmp(text, options[i].name)) continue;
         if (given->own & (1u << i)) return given_twice(text, err);
         given->own |= 1u << i;
         if (options[i].needs_scale) KV_TRY(needs_scale(q, text, err));

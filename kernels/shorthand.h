@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "kernels/quantize.h"
 
@@ -26,13 +27,8 @@ kv_status kv_quantizer_text(char **out, const kv_quantizer *q, kv_error *err);
  * that were measured elsewhere. Caller frees. */
 kv_status kv_scheme_canonical(char **out, const char *text, bool is_key, kv_error *err);
 
-/* The options that are no rows of stages.h, for listings: `value` is what follows the name ("=N",
- * or
- * ""). NULL past the end. */
-typedef struct {
-    const char *name, *value, *about;
-} kv_shorthand_option;
-const kv_shorthand_option *kv_shorthand_option_at(size_t index);
+/* What a shorthand may hold after its format: tiles, options, and the rows of stages.h. */
+void kv_shorthand_list(FILE *out);
 
 /* The candidate closest to `text` (edit distance at most 3 and at most half its length), or NULL.
  */

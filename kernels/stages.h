@@ -10,6 +10,7 @@
 #define KVANT_KERNELS_STAGES_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "kernels/platform.h"
 
@@ -66,6 +67,9 @@ typedef struct {
 const kv_stage_row *kv_transform_at(size_t id);
 const kv_stage_row *kv_range_at(size_t id);
 const kv_stage_row *kv_scale_at(size_t id);
+
+/* The three tables as options of the shorthand. */
+void kv_stages_list(FILE *out);
 
 KV_EXTERN_C_END
 

@@ -16,23 +16,32 @@ void kv_progress_start(kv_progress *progress, FILE *out, kv_run *run, int64_t n_
     kv_progress_show(progress);
 }
 
-/* One call of fprintf a line, so that lines of several threads do not mix. */
-void kv_progress_show(const kv_progress *p)
+void kv_progress_bar(FILE *out, double share, const char *text)
 {
     static const char bar[] = "##############################";
+    int const width = (int)sizeof bar - 1, filled = (int)(width * share);
+    fprintf(out, "\r[%.*s%*s] %s\033[K", filled, bar, width - filled, "", text);
+}
+
+void kv_progress_wipe(FILE *out)
+{
+    fputs("\r\033[K", out);
+}
+
+void kv_progress_show(const kv_progress *p)
+{
     if (!p->out || p->n_units < 1) return;
     int64_t const done = kv_run_count_done(p->run), fresh = done - p->n_before;
-    int const width = (int)sizeof bar - 1, filled = (int)(width * done / p->n_units);
     double const elapsed_s = now_s() - p->start_s;
-    char rate[64] = "";
+    char rate[64] = "", text[160];
     if (fresh > 0)
         snprintf(rate, sizeof rate, "  %.2f/s  ETA %.0f s", (double)fresh / elapsed_s,
                  elapsed_s / (double)fresh * (double)(p->n_units - done));
-    fprintf(p->out, "\r[%.*s%*s] %lld/%lld units%s\033[K", filled, bar, width - filled, "",
-            (long long)done, (long long)p->n_units, rate);
+    snprintf(text, sizeof text, "%lld/%lld units%s", (long long)done, (long long)p->n_units, rate);
+    kv_progress_bar(p->out, (double)done / (double)p->n_units, text);
 }
 
 void kv_progress_clear(const kv_progress *progress)
 {
-    if (progress->out) fputs("\r\033[K", progress->out);
+    if (progress->out) kv_progress_wipe(progress->out);
 }

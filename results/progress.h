@@ -11,6 +11,11 @@
 
 #include "results/run.h"
 
+/* Redraws the line of a terminal: a bar of which `share`, 0 to 1, is filled, and a text. One call
+ * of fprintf, so that lines of several threads do not mix. */
+void kv_progress_bar(FILE *out, double share, const char *text);
+void kv_progress_wipe(FILE *out);
+
 typedef struct {
     FILE *out; /* NULL: nothing is shown */
     kv_run *run;

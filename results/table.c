@@ -319,3 +319,43 @@ done:
     kv_frame_free(f);
     return status;
 }
+
+/* Whether a metric of the table has this dimension. */
+static bool is_spanned(const kv_record *record, const kv_table_request *request, int dimension)
+{
+    bool found = false;
+    for (int i = 0; i < record->n_arrays; i++) {
+        const kv_array *const a = &record->arrays[i];
+        bool is_asked = a->numbers && request->n_metrics == 0;
+        for (int m = 0; m < request->n_metrics; m++)
+            is_asked |= strcmp(request->metrics[m], a->name) == 0;
+        for (int r = 0; r < a->rank && is_asked; r++) found |= a->dimensions[r] == dimension;
+    }
+    return found;
+}
+
+/* Whether the request spreads this dimension out, or keeps only some of it. */
+static bool is_named(const kv_table_request *request, const char *dimension)
+{
+    size_t const length = strlen(dimension);
+    bool found = (request->rows && strcmp(request->rows, dimension) == 0) ||
+                 (request->cols && strcmp(request->cols, dimension) == 0);
+    for (int w = 0; w < request->n_where; w++)
+        found |=
+            strncmp(request->where[w], dimension, length) == 0 && request->where[w][length] == '=';
+    return found;
+}
+
+void kv_table_note(FILE *notes, const kv_record *record, const kv_table_request *request)
+{
+    const char *first = NULL;
+    for (int i = 0; i < record->n_dimensions && request->format == KV_TABLE_TEXT; i++) {
+        const kv_dimension *const d = &record->dimensions[i];
+        if (d->length < 2 || (strcmp(d->name, "layer") && strcmp(d->name, "head"))) continue;
+        if (!is_spanned(record, request, i) || is_named(request, d->name)) continue;
+        fprintf(notes, "%s %lld %ss", first ? " and" : "each cell is taken over",
+                (long long)d->length, d->name);
+        first = first ? first : d->name;
+    }
+    if (first) fprintf(notes, "; kvant show FILE --rows %s spreads them\n", first);
+}

@@ -45,6 +45,10 @@ kv_status kv_table_find_format(kv_table_format *out, const char *name, kv_error 
 kv_status kv_table_write(FILE *out, const kv_record *record, const kv_table_request *request,
                          kv_error *err);
 
+/* What the cells of such a table are means over, or largest values, beside the seeds, and how these
+ * are spread out; nothing for other formats, or where there is nothing to say. */
+void kv_table_note(FILE *notes, const kv_record *record, const kv_table_request *request);
+
 /* What a file holds: title, dimensions, metrics with units, provenance, complete or not. */
 kv_status kv_table_write_summary(FILE *out, const kv_record *record, kv_error *err);
 

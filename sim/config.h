@@ -20,6 +20,8 @@
 #ifndef KVANT_SIM_CONFIG_H
 #define KVANT_SIM_CONFIG_H
 
+#include <stdio.h>
+
 #include "sim/heads.h"
 #include "sim/scheme.h"
 #include "sim/yaml.h"
@@ -85,7 +87,8 @@ typedef struct {
     size_t n_sections;
 } kv_config_sources;
 
-/* KV_EREQUEST with every error of the file, or where it is not there; KV_EIO where reading fails. */
+/* KV_EREQUEST with every error of the file, or where it is not there; KV_EIO where reading fails.
+ */
 kv_status kv_config_load(kv_config *out, const char *path, const kv_config_sources *sources,
                          kv_error *err);
 
@@ -122,6 +125,10 @@ typedef struct {
 /* Keys in the order of the file; false past the end. */
 bool kv_config_describe_key(kv_key_description *out, size_t index);
 
+/* One key, and all of a configuration without sections of other modules, under a heading. */
+void kv_key_description_print(FILE *out, const kv_key_description *key);
+void kv_config_list_keys(FILE *out);
+
 /* A model file DIR/models/NAME.yaml: `about`, `source` and the `heads` it gives. */
 typedef struct {
     char *name, *about, *source;
@@ -131,5 +138,9 @@ typedef struct {
 kv_status kv_models_load(kv_model **out, size_t *count, const char *const *data_dirs,
                          size_t n_data_dirs, kv_error *err);
 void kv_models_free(kv_model *models, size_t count);
+
+/* Their names, what they are and where that is from. */
+kv_status kv_models_list(FILE *out, const char *const *data_dirs, size_t n_data_dirs,
+                         kv_error *err);
 
 #endif

@@ -130,6 +130,19 @@ bool kv_config_describe_key(kv_key_description *out, size_t index)
     return true;
 }
 
+void kv_key_description_print(FILE *out, const kv_key_description *key)
+{
+    fprintf(out, "%-32s %-14s %-12s %s%s%s\n%34s%s\n", key->path, key->type, key->preset,
+            key->range, *key->unit ? " " : "", key->unit, "", key->help);
+}
+
+void kv_config_list_keys(FILE *out)
+{
+    kv_key_description key;
+    fprintf(out, "%-32s %-14s %-12s %s\n", "key", "type", "default", "range or choices, unit");
+    for (size_t i = 0; kv_config_describe_key(&key, i); i++) kv_key_description_print(out, &key);
+}
+
 /* ---- models ---- */
 
 typedef struct {
@@ -198,5 +211,16 @@ done:
     if (models) kv_models_free(models, names.count);
     kv_free(path);
     kv_data_names_free(&names);
+    return status;
+}
+
+kv_status kv_models_list(FILE *out, const char *const *data_dirs, size_t n_data_dirs, kv_error *err)
+{
+    kv_model *models = NULL;
+    size_t n = 0;
+    kv_status const status = kv_models_load(&models, &n, data_dirs, n_data_dirs, err);
+    for (size_t i = 0; i < n; i++)
+        fprintf(out, "%-16s %s (%s)\n", models[i].name, models[i].about, models[i].source);
+    kv_models_free(models, n);
     return status;
 }

@@ -285,3 +285,26 @@ void kv_heads_config_free_contents(kv_heads_config *config)
     kv_keys_free(config, &kv_heads_table);
     free_map(&config->capture_map);
 }
+
+/* One key, as a configuration writes it. */
+static kv_status key_text(char **out, const kv_heads_config *heads, const char *path, kv_error *err)
+{
+    kv_text text = {0};
+    kv_status const status = kv_keys_value(&text, heads, kv_keys_find(&kv_heads_table, path), err);
+    if (status == KV_OK) *out = kv_text_take(&text);
+    kv_text_free(&text);
+    return status;
+}
+
+kv_status kv_heads_origin(char **generator, char **seeds, const kv_heads_config *config,
+                          kv_error *err)
+{
+    char *name = NULL;
+    kv_status status = key_text(&name, config, "generator", err);
+    if (status == KV_OK) status = key_text(seeds, config, "seeds", err);
+    if (status == KV_OK)
+        *generator = name;
+    else
+        kv_free(name);
+    return status;
+}

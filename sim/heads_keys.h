@@ -16,4 +16,8 @@ kv_status kv_heads_keys_read(kv_heads_config *out, const kv_yaml_node *mapping,
 /* All keys as YAML lines indented by two spaces. */
 kv_status kv_heads_keys_print(kv_text *text, const kv_heads_config *config, kv_error *err);
 
+/* The generator and the seeds as a configuration writes them. The caller frees both. */
+kv_status kv_heads_origin(char **generator, char **seeds, const kv_heads_config *config,
+                          kv_error *err);
+
 #endif

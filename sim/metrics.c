@@ -315,3 +315,9 @@ const kv_metric *kv_metric_find(const char *name)
         if (strcmp(metrics[i].name, name) == 0) return &metrics[i];
     return NULL;
 }
+
+void kv_metric_list(FILE *out)
+{
+    for (size_t i = 0; i < N_METRICS; i++)
+        fprintf(out, "%-24s %-5s %s\n", metrics[i].name, metrics[i].units, metrics[i].about);
+}

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "kernels/backend.h"
 #include "sim/stack.h"
@@ -53,5 +54,8 @@ bool kv_scope_is_stack(kv_metric_scope scope);
 /* NULL past the end, or for an unknown name. */
 const kv_metric *kv_metric_at(size_t id);
 const kv_metric *kv_metric_find(const char *name);
+
+/* The table, a line a metric. */
+void kv_metric_list(FILE *out);
 
 #endif

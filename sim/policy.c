@@ -362,3 +362,23 @@ int64_t kv_policy_bytes(const kv_policy *policy)
     for (int64_t i = 0; i < policy->n_layers; i++) sum += policy->layers[i].bytes;
     return sum;
 }
+
+void kv_policy_note_foreign(FILE *notes, const kv_policy *policy)
+{
+    const char *first = NULL;
+    int64_t count = 0;
+    for (int64_t i = 0; i < policy->n_layers; i++)
+        for (int is_key = 1; is_key >= 0; is_key--) {
+            const char *const text = is_key ? policy->layers[i].key : policy->layers[i].value;
+            kv_quantizer q;
+            kv_error why = {0};
+            if (kv_quantizer_parse(&q, text, is_key, &why) == KV_OK) continue;
+            if (!first) first = text;
+            count++;
+        }
+    if (count)
+        fprintf(notes,
+                "%" PRId64 " of %" PRId64
+                " schemes are not kvant's, as \"%s\": they cannot be simulated\n",
+                count, 2 * policy->n_layers, first);
+}

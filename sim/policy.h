@@ -24,6 +24,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "sim/yaml.h"
 
@@ -71,6 +72,9 @@ kv_status kv_policy_text(char **out, const kv_policy *policy, kv_error *err);
 /* Whether a file is meant as a policy: YAML with the key kvant_policy. Fails where it cannot be
  * read; a file that is no YAML is none. */
 kv_status kv_policy_probe(bool *is_policy, const char *path, kv_error *err);
+
+/* Says how many of its schemes cannot be simulated, where there are any. */
+void kv_policy_note_foreign(FILE *notes, const kv_policy *policy);
 
 /* The layer of this number, NULL for none. */
 const kv_policy_layer *kv_policy_find(const kv_policy *policy, int64_t layer);

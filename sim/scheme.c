@@ -280,3 +280,17 @@ kv_status kv_scheme_find(kv_scheme *out, const char *text, const char *const *da
 done:
     return status;
 }
+
+kv_status kv_presets_list(FILE *out, const char *const *data_dirs, size_t n_data_dirs,
+                          kv_error *err)
+{
+    kv_preset *presets = NULL;
+    size_t n = 0;
+    kv_status const status = kv_presets_load(&presets, &n, data_dirs, n_data_dirs, err);
+    for (size_t i = 0; i < n; i++)
+        fprintf(out, "%-28s key %s  value %s\n%29s%s (%s)\n", presets[i].scheme.name,
+                presets[i].scheme.key_text, presets[i].scheme.value_text, "", presets[i].about,
+                presets[i].source);
+    kv_presets_free(presets, n);
+    return status;
+}

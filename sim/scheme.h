@@ -6,6 +6,8 @@
 #ifndef KVANT_SIM_SCHEME_H
 #define KVANT_SIM_SCHEME_H
 
+#include <stdio.h>
+
 #include "kernels/quantize.h"
 #include "sim/policy.h"
 
@@ -64,5 +66,9 @@ typedef struct {
 kv_status kv_presets_load(kv_preset **out, size_t *count, const char *const *data_dirs,
                           size_t n_data_dirs, kv_error *err);
 void kv_presets_free(kv_preset *presets, size_t count);
+
+/* Their names, schemes and sources. */
+kv_status kv_presets_list(FILE *out, const char *const *data_dirs, size_t n_data_dirs,
+                          kv_error *err);
 
 #endif

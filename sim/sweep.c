@@ -1,4 +1,5 @@
 /* Sweeps: the grid of units, and running them. See sweep.h; the record is sweep_record.c's. */
+#include <inttypes.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -148,26 +149,16 @@ kv_sweep_cost kv_sweep_estimate(const kv_sweep *s)
                            .bytes_of_results = 16 * s->values_per_unit * kv_sweep_units(s)};
 }
 
-/* One key of the heads, as a configuration writes it. */
-static kv_status key_text(char **out, const kv_heads_config *heads, const char *path, kv_error *err)
+void kv_sweep_print_cost(FILE *out, const kv_sweep *sweep, int threads)
 {
-    kv_text text = {0};
-    kv_status const status = kv_keys_value(&text, heads, kv_keys_find(&kv_heads_table, path), err);
-    if (status == KV_OK) *out = kv_text_take(&text);
-    kv_text_free(&text);
-    return status;
-}
-
-kv_status kv_sweep_origin(char **generator, char **seeds, const kv_sweep *s, kv_error *err)
-{
-    char *name = NULL;
-    kv_status status = key_text(&name, &s->config->heads, "generator", err);
-    if (status == KV_OK) status = key_text(seeds, &s->config->heads, "seeds", err);
-    if (status == KV_OK)
-        *generator = name;
-    else
-        kv_free(name);
-    return status;
+    kv_sweep_cost const cost = kv_sweep_estimate(sweep);
+    double const rate = 40e9 * threads; /* FLOP/s, a cautious guess; kvant bench measures */
+    fprintf(out, "# units of work     %" PRId64 "\n", kv_sweep_units(sweep));
+    fprintf(out, "# products          %.3g FLOP\n", cost.flops);
+    fprintf(out, "# memory            %.1f MiB a thread, results %.1f MiB\n",
+            (double)cost.bytes_per_thread / 0x1p20, (double)cost.bytes_of_results / 0x1p20);
+    fprintf(out, "# time, at least    %.2g s with %d threads, quantization comes on top\n",
+            cost.flops / rate, threads);
 }
 
 /* ---- one unit ---- */

@@ -12,6 +12,8 @@
 #ifndef KVANT_SIM_SWEEP_H
 #define KVANT_SIM_SWEEP_H
 
+#include <stdio.h>
+
 #include "kernels/backend.h"
 #include "kernels/record.h"
 #include "sim/config.h"
@@ -25,9 +27,6 @@ void kv_sweep_free(kv_sweep *sweep);
 int64_t kv_sweep_units(const kv_sweep *sweep);
 int64_t kv_sweep_values_per_unit(const kv_sweep *sweep);
 
-/* The generator and the seeds as a configuration writes them. The caller frees both. */
-kv_status kv_sweep_origin(char **generator, char **seeds, const kv_sweep *sweep, kv_error *err);
-
 /* Before running: floating-point operations of all products, and the memory a thread may need
  * (twice one head's keys and values, and what the CPU backend takes however small they are). */
 typedef struct {
@@ -35,6 +34,9 @@ typedef struct {
     int64_t bytes_per_thread, bytes_of_results;
 } kv_sweep_cost;
 kv_sweep_cost kv_sweep_estimate(const kv_sweep *sweep);
+
+/* The same in words, as comments of YAML, with a guess of the time. */
+void kv_sweep_print_cost(FILE *out, const kv_sweep *sweep, int threads);
 
 /* Where units come from and go to; every function may be called from several threads. */
 typedef struct {

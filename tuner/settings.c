@@ -467,3 +467,10 @@ bool kv_tune_describe_key(kv_key_description *out, size_t index)
     kv_keys_range(out->range, sizeof out->range, row);
     return true;
 }
+
+void kv_tune_list_keys(FILE *out)
+{
+    kv_key_description key;
+    kv_config_list_keys(out);
+    for (size_t i = 0; kv_tune_describe_key(&key, i); i++) kv_key_description_print(out, &key);
+}

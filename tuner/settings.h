@@ -60,6 +60,9 @@ kv_status kv_tune_settings_text(kv_text *out, const kv_tune_settings *settings, 
 /* Keys for `kvant list keys`; false past the end. */
 bool kv_tune_describe_key(kv_key_description *out, size_t index);
 
+/* All keys of a configuration, those of `tune:` last. */
+void kv_tune_list_keys(FILE *out);
+
 extern const char *const kv_tune_default_keys[], *const kv_tune_default_values[]; /* NULL-ended */
 
 #endif

@@ -20,6 +20,12 @@ const kv_strategy *kv_strategy_at(size_t index)
     return index < sizeof table / sizeof table[0] ? &table[index] : NULL;
 }
 
+void kv_strategy_list(FILE *out)
+{
+    for (size_t i = 0; kv_strategy_at(i); i++)
+        fprintf(out, "%-10s %s\n", kv_strategy_at(i)->name, kv_strategy_at(i)->about);
+}
+
 uint64_t kv_strategy_draw(kv_strategy_random *random, uint64_t bound)
 {
     uint32_t words[4];

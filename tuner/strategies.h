@@ -10,6 +10,8 @@
 #ifndef KVANT_TUNER_STRATEGIES_H
 #define KVANT_TUNER_STRATEGIES_H
 
+#include <stdio.h>
+
 #include "kernels/text.h"
 #include "tuner/problem.h"
 
@@ -37,6 +39,9 @@ typedef struct {
 } kv_strategy;
 
 const kv_strategy *kv_strategy_at(size_t index); /* NULL past the end */
+
+/* The table, a line a strategy. */
+void kv_strategy_list(FILE *out);
 
 /* Numbers 0 ... bound - 1 from a counter: the same on every machine. */
 typedef struct {
