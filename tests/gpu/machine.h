@@ -72,8 +72,6 @@ uint32_t barrier(bool predicate, int line);
  * that are not 0. */
 uint32_t meet(collective kind, uint32_t mask, uint32_t value, uint32_t source, int line);
 
-uint32_t active_mask();
-
 /* shfl.sync, PTX ISA 9.7.9.6: c holds the clamp in bits 0-4 and the segment mask in bits 8-12. */
 enum shuffle { UP, DOWN, BUTTERFLY, INDEX };
 inline uint32_t shuffled(shuffle mode, bool *inside, uint32_t a, uint32_t b, uint32_t c,

@@ -3,8 +3,9 @@
 VALUES holds those that only compute: name -> Value(result type, operand types, C++ expression). The
 expression names its operands a, b, c, d, already of their types, and calls ops.h. The others move
 data or control; translate.py writes them, and their names are listed in MOVES and CONTROL. What is
-in none of the three tables is refused. Left out on purpose: .approx, .ftz (results that PTX does
-not define to the bit), .sat arithmetic, f16 arithmetic, textures, asynchronous copies.
+in none of the three tables is refused. Left out on purpose: .approx and .ftz (results that PTX does
+not define to the bit), activemask (it depends on the scheduler), .sat arithmetic, f16 arithmetic,
+textures, asynchronous copies.
 """
 
 from collections import namedtuple
@@ -130,10 +131,20 @@ for t in U + S + B + FLOATS:
 
 # ---- conversions ----
 INTS = ("u8", "s8") + U + S
+
+
+def holds(to, source):
+    """Whether every number of one integer type is one of the other's: then .sat is no modifier."""
+    if to[0] == source[0]:
+        return int(to[1:]) >= int(source[1:])
+    return to[0] == "s" and int(to[1:]) > int(source[1:])
+
+
 for to in INTS:
     for source in INTS:
         value(f"cvt.{to}.{source}", to, source, f"({CPP[to]})a")
-        value(f"cvt.sat.{to}.{source}", to, source, f"saturate<{CPP[to]}>(a)")
+        if not holds(to, source):
+            value(f"cvt.sat.{to}.{source}", to, source, f"saturate<{CPP[to]}>(a)")
 for t in FLOATS:
     for r, R in ROUND.items():
         for i in INTS:
@@ -202,7 +213,7 @@ CONTROL = set(MOV) | {
     "bra", "bra.uni", "brx.idx", "brx.idx.uni", "call", "call.uni", "ret", "ret.uni", "exit", "trap",
     "bar.sync", "bar.red.popc.u32", "bar.red.or.pred", "bar.red.and.pred", "bar.warp.sync",
     "shfl.sync.up.b32", "shfl.sync.down.b32", "shfl.sync.bfly.b32", "shfl.sync.idx.b32",
-    "vote.sync.ballot.b32", "vote.sync.any.pred", "vote.sync.all.pred", "activemask.b32",
+    "vote.sync.ballot.b32", "vote.sync.any.pred", "vote.sync.all.pred",
     "membar.cta", "membar.gl", "membar.sys", "fence.acq_rel.gpu"}
 
 

@@ -54,7 +54,7 @@ class Module:
     functions: list = field(default_factory=list)
 
 
-SIZES = {"pred": 1, "b128": 16}
+TYPES = {k + b for k in "bsu" for b in ("8", "16", "32", "64")} | {"f32", "f64"}
 VARIABLE = re.compile(
     r"\.(global|const|shared|local|param)\s+(?:\.align\s+(\d+)\s+)?(?:\.attribute\([^)]*\)\s*)?"
     r"\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)?(?:\.align\s+\d+\s+)?)?([\w$]+)((?:\[\d*\])*)\s*(?:=\s*(.*))?$",
@@ -64,7 +64,7 @@ VARIABLE = re.compile(
 def variable(text, line):
     text = re.sub(r"^\s*(\.(visible|weak|extern|common)\s+)*", "", text).strip()
     m = VARIABLE.match(text)
-    if not m:
+    if not m or m.group(3) not in TYPES:
         raise PtxError(line, f"declaration not understood: {text[:80]}")
     space, alignment, kind, name, dimensions, initial = m.groups()
     count = 1

@@ -232,16 +232,6 @@ uint32_t meet(collective kind, uint32_t mask, uint32_t value, uint32_t source, i
     return f->answer;
 }
 
-/* Lanes of the warp that have not ended: what a converged warp would see. */
-uint32_t active_mask()
-{
-    const uint32_t first = self->number & ~31u;
-    uint32_t mask = 0;
-    for (uint32_t i = 0; i < 32 && first + i < m.threads; i++)
-        mask |= (uint32_t)(m.fibers[first + i].is != ENDED) << i;
-    return mask;
-}
-
 bool launch(const kernel &k, size3 blocks, size3 threads, uint32_t dynamic_bytes,
             uint8_t *const *parameters)
 {

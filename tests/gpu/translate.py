@@ -308,8 +308,6 @@ class Translator:
             text = f"const uint32_t mask = {mask}, v = meet(BALLOT, mask, {p}, 0, {line}); "
             result = {"ballot": "v", "any": "v != 0", "all": "v == mask"}[name.split(".")[2]]
             return text + self.assign(o[0], "b32" if result == "v" else "pred", result, line)
-        if name == "activemask.b32":
-            return self.assign(o[0], "b32", "active_mask()", line)
         if name in ("membar.gl", "membar.sys", "fence.acq_rel.gpu"):
             return "self->has_fenced = true;"
         assert name == "membar.cta", name
