@@ -85,15 +85,22 @@ kv_status kv_text_add(kv_text *text, kv_error *err, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int const wanted = vsnprintf(NULL, 0, format, arguments);
+    kv_status const status = kv_text_add_list(text, err, format, arguments);
     va_end(arguments);
+    return status;
+}
+
+kv_status kv_text_add_list(kv_text *text, kv_error *err, const char *format, va_list arguments)
+{
+    va_list again;
+    va_copy(again, arguments);
+    int const wanted = vsnprintf(NULL, 0, format, again);
+    va_end(again);
     if (wanted < 0) return KV_FAIL(err, KV_EIO, "text cannot be printed");
     kv_status const status = kv_grow((void **)&text->data, &text->capacity, text->length,
                                      text->length + (size_t)wanted + 1, 1, err);
     if (status != KV_OK) return status;
-    va_start(arguments, format);
     vsnprintf(text->data + text->length, (size_t)wanted + 1, format, arguments);
-    va_end(arguments);
     text->length += (size_t)wanted;
     return KV_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef KVANT_KERNELS_TEXT_H
 #define KVANT_KERNELS_TEXT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +37,8 @@ typedef struct {
 } kv_text;
 
 kv_status kv_text_add(kv_text *text, kv_error *err, const char *format, ...) KV_PRINTF(3, 4);
+kv_status kv_text_add_list(kv_text *text, kv_error *err, const char *format, va_list arguments)
+    KV_PRINTF(3, 0);
 char *kv_text_take(kv_text *text); /* the caller frees with kv_free; NULL if nothing was added */
 void kv_text_free(kv_text *text);
 

@@ -6,16 +6,15 @@
 #include <string.h>
 
 #include "kernels/memory.h"
+#include "kernels/text.h"
 #include "results/frame.h"
 #include "results/grid.h"
-
-enum { NAME_SIZE = 256 };
 
 typedef struct {
     const kv_array *array;
     const kv_dimension *labels; /* the texts its numbers stand for, or NULL */
     int64_t at;                 /* element of the second dimension, 0 where there is none */
-    char name[NAME_SIZE];
+    char *name;
 } column;
 
 typedef struct {
@@ -79,15 +78,36 @@ static int n_over(const kv_record *r, const char *name, int rows, int dimension)
     return n;
 }
 
+/* The rest of the array's name; of two dimensions "layer_0", behind the rest where several arrays
+ * are over that dimension. */
+static kv_status name_column(column *c, const kv_record *r, const char *rest, bool is_shared,
+                             kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_text name = {0};
+    char buffer[KV_REAL_TEXT];
+    const kv_array *const a = c->array;
+    if (a->rank == 1 || is_shared)
+        KV_TRY(kv_text_add(&name, err, "%s%s", rest, a->rank == 1 ? "" : "_"));
+    if (a->rank == 2) {
+        const kv_dimension *const d = &r->dimensions[a->dimensions[1]];
+        KV_TRY(kv_text_add(&name, err, "%s_%s", d->name, kv_coordinate_text(buffer, d, c->at)));
+    }
+    c->name = kv_text_take(&name);
+done:
+    kv_text_free(&name);
+    return status;
+}
+
 static kv_status add_columns(group *g, const char *name, int rows, kv_error *err)
 {
+    kv_status status = KV_OK;
     const kv_record *const r = g->record;
     int64_t n = 0;
     for (int i = 0; i < r->n_arrays; i++)
         if (rest_of(&r->arrays[i], name, rows))
             n += r->arrays[i].rank == 2 ? count_of(g, r->arrays[i].dimensions[1]) : 1;
-    kv_status const status = kv_allocate((void **)&g->columns, (size_t)n, sizeof *g->columns, err);
-    if (status != KV_OK) return status;
+    KV_TRY(kv_allocate((void **)&g->columns, (size_t)n, sizeof *g->columns, err));
     for (int i = 0; i < r->n_arrays; i++) {
         const kv_array *const a = &r->arrays[i];
         const char *const rest = rest_of(a, name, rows);
@@ -97,18 +117,12 @@ static kv_status add_columns(group *g, const char *name, int rows, kv_error *err
             column *const c = &g->columns[g->n_columns++];
             c->array = a;
             c->labels = a->labels ? kv_record_dimension(r, a->labels) : NULL;
-            if (a->rank == 1) {
-                snprintf(c->name, NAME_SIZE, "%s", rest);
-                continue;
-            }
-            char buffer[KV_REAL_TEXT];
-            const kv_dimension *const d = &r->dimensions[a->dimensions[1]];
-            c->at = element(g, a->dimensions[1], b);
-            snprintf(c->name, NAME_SIZE, "%.60s%s%.60s_%.120s", is_shared ? rest : "",
-                     is_shared ? "_" : "", d->name, kv_coordinate_text(buffer, d, c->at));
+            if (a->rank == 2) c->at = element(g, a->dimensions[1], b);
+            KV_TRY(name_column(c, r, rest, is_shared, err));
         }
     }
-    return KV_OK;
+done:
+    return status;
 }
 
 static kv_status check_request(const kv_table_request *request, kv_error *err)
@@ -256,6 +270,7 @@ static kv_status print_grid(FILE *out, const group *g, bool is_markdown, kv_erro
 {
     kv_status status = KV_OK;
     kv_grid grid = {0};
+    kv_text head = {0};
     char buffer[KV_CELL_SIZE];
     KV_TRY(kv_grid_create(&grid, 1 + g->n_rows, 1 + g->n_columns, err));
     grid.columns[0].is_number = g->dimension->numbers != NULL;
@@ -266,11 +281,11 @@ static kv_status print_grid(FILE *out, const group *g, bool is_markdown, kv_erro
         const column *const col = &g->columns[c];
         const char *const units = col->array->units;
         bool const has_unit = units && *units && strcmp(units, "1") != 0;
-        char head[NAME_SIZE + 64];
         int const decimals = decimals_of(g, col);
-        snprintf(head, sizeof head, "%s%s%.40s%s", col->name, has_unit ? " [" : "",
-                 has_unit ? units : "", has_unit ? "]" : "");
-        KV_TRY(kv_grid_set(&grid, 0, 1 + c, head, err));
+        kv_text_free(&head);
+        KV_TRY(kv_text_add(&head, err, "%s%s%s%s", col->name, has_unit ? " [" : "",
+                           has_unit ? units : "", has_unit ? "]" : ""));
+        KV_TRY(kv_grid_set(&grid, 0, 1 + c, head.data, err));
         grid.columns[1 + c].is_number = !col->labels && col->array->numbers;
         for (int64_t row = 0; row < g->n_rows; row++) {
             value const v = value_at(g, row, col);
@@ -281,6 +296,7 @@ static kv_status print_grid(FILE *out, const group *g, bool is_markdown, kv_erro
     kv_grid_print(out, &grid, is_markdown);
 done:
     kv_grid_free_contents(&grid);
+    kv_text_free(&head);
     return status;
 }
 
@@ -299,6 +315,7 @@ kv_status kv_table_write_group(FILE *out, const kv_record *record, const kv_tabl
     if (ferror(out)) KV_TRY(KV_FAIL(err, KV_EIO, "writing the table failed"));
 done:
     if (g.selections) kv_selections_free(g.selections, record);
+    for (int64_t c = 0; c < g.n_columns; c++) kv_free(g.columns[c].name);
     kv_free(g.columns);
     return status;
 }

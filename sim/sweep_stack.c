@@ -41,10 +41,12 @@ kv_status kv_sweep_plan_stacks(kv_sweep *s, kv_error *err)
     for (int64_t point = 0; point < s->n_points; point++) {
         KV_TRY(create(&stack, s, point, err));
         kv_stack_layer const first = kv_stack_layer_at(stack, 0);
-        int64_t const rows = (s->config->n_schemes + 1) * s->config->heads.stack_streams;
+        int64_t rows, bytes;
         /* states before a layer, queries and outputs of all rows */
-        int64_t const bytes =
-            3 * rows * first.query_heads * first.head_dim * (int64_t)sizeof(float);
+        if (!kv_multiply_sizes(s->config->n_schemes + 1, s->config->heads.stack_streams, &rows) ||
+            !kv_multiply_sizes(rows, first.query_heads * first.head_dim, &bytes) ||
+            !kv_multiply_sizes(bytes, 3 * (int64_t)sizeof(float), &bytes))
+            bytes = INT64_MAX;
         if (bytes > s->bytes_per_thread) s->bytes_per_thread = bytes;
         s->flops += (double)s->n_seeds * kv_stack_flops(stack, &runs);
         kv_stack_free(stack), stack = NULL;

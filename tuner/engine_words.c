@@ -49,12 +49,11 @@ int64_t kv_engine_head_dim(const kv_policy *policy, int64_t number)
 
 kv_status kv_engine_warn(kv_engine_fit *fit, kv_error *err, const char *format, ...)
 {
-    char line[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    kv_status const status = kv_text_add_list(&fit->warnings, err, format, arguments);
     va_end(arguments);
-    return kv_text_add(&fit->warnings, err, "%s\n", line);
+    return status == KV_OK ? kv_text_add(&fit->warnings, err, "\n") : status;
 }
 
 kv_status kv_engine_fill(int32_t *key, int32_t *value, int64_t n_layers, int32_t key_type,
