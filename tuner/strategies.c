@@ -1,19 +1,12 @@
-/* The table of strategies, and what they share: see strategies.h. */
+/* Strategies looked up and listed, and what they share: see strategies.h. */
 #include "tuner/strategies.h"
 
 #include "kernels/memory.h"
 #include "kernels/philox.h"
 
-static const kv_strategy table[] = {
-    {"uniform", "uniform", "every pair of schemes, the same in all layers",
-     kv_strategy_propose_uniform},
-    {"ends-high", "ends high", "a better pair in the first and last 1, 2, 4, ... layers",
-     kv_strategy_propose_ends_high},
-    {"random", "random", "20 random assignments of about the policy's bytes",
-     kv_strategy_propose_random},
-    {"nsga2", "NSGA-II", "an evolutionary search with as many runs as the tuner has used",
-     kv_strategy_propose_nsga2},
-};
+#define KV_ROW(function, name, family, about) {name, family, about, kv_strategy_propose_##function},
+static const kv_strategy table[] = {KV_STRATEGIES(KV_ROW)};
+#undef KV_ROW
 
 const kv_strategy *kv_strategy_at(size_t index)
 {

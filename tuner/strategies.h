@@ -1,6 +1,6 @@
 /* Search strategies: what others do to find an assignment, on the same footing as the tuner's own.
  *
- * A strategy is a file in tuner/strategies/ and one row of the table in strategies.c. It proposes
+ * A strategy is a file in tuner/strategies/ and one row of KV_STRATEGIES below. It proposes
  * assignments and may have any of them measured end to end on the search seeds; whatever it
  * measured can be kept as a candidate. It sees the problem (bytes, and the additive errors, which
  * only some of them look at), never the tuner's answer beyond its size.
@@ -49,9 +49,18 @@ typedef struct {
 } kv_strategy_random;
 uint64_t kv_strategy_draw(kv_strategy_random *random, uint64_t bound);
 
-kv_status kv_strategy_propose_uniform(const kv_strategy_task *task, kv_error *err);
-kv_status kv_strategy_propose_ends_high(const kv_strategy_task *task, kv_error *err);
-kv_status kv_strategy_propose_random(const kv_strategy_task *task, kv_error *err);
-kv_status kv_strategy_propose_nsga2(const kv_strategy_task *task, kv_error *err);
+/* The table, in the order of listings: ROW(NAME, name, family, about). tuner/strategies/NAME.c
+ * defines kv_strategy_propose_NAME. */
+#define KV_STRATEGIES(ROW)                                                                         \
+    ROW(uniform, "uniform", "uniform", "every pair of schemes, the same in all layers")            \
+    ROW(ends_high, "ends-high", "ends high",                                                       \
+        "a better pair in the first and last 1, 2, 4, ... layers")                                 \
+    ROW(random, "random", "random", "20 random assignments of about the policy's bytes")           \
+    ROW(nsga2, "nsga2", "NSGA-II", "an evolutionary search with as many runs as the tuner has used")
+
+#define KV_ROW(function, name, family, about)                                                      \
+    kv_status kv_strategy_propose_##function(const kv_strategy_task *task, kv_error *err);
+KV_STRATEGIES(KV_ROW)
+#undef KV_ROW
 
 #endif
