@@ -118,7 +118,7 @@ struct seeded {
 const seeded table[] = {
     {"NO_BARRIER", run<NO_BARRIER>, "race in shared memory"},
     {"NO_SECOND", run<NO_SECOND>, "race in shared memory"},
-    {"HALF_BARRIER", run<HALF_BARRIER>, "barrier that 32 ended threads never reach"},
+    {"HALF_BARRIER", run<HALF_BARRIER>, "at a barrier"},
     {"TWO_BARRIERS", run<TWO_BARRIERS>, "wait at different barriers"},
     {"PAST_GLOBAL", run<PAST_GLOBAL>,
      "global write of 4 bytes at byte 1920 of an allocation of 1920 bytes"},
@@ -126,7 +126,7 @@ const seeded table[] = {
     {"PAST_SHARED", run<PAST_SHARED>, "shared write of 4 bytes at byte 396 of 396"},
     {"MISALIGNED", run<MISALIGNED>, "misaligned write of 16 bytes"},
     {"OTHER_BLOCK", run<OTHER_BLOCK>, "race in global memory"},
-    {"NO_SYNCWARP", run<NO_SYNCWARP>, "of the same warp wrote"},
+    {"NO_SYNCWARP", run<NO_SYNCWARP>, "of the same warp"},
     {"HALF_MASK", run<HALF_MASK>, "is not in its own mask 0x0000ffff"},
     {"ROUNDING", run<ROUNDING>, nullptr},
     {"REDUCTION", run<REDUCTION>, nullptr},

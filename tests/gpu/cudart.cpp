@@ -2,42 +2,23 @@
  * uses. Device memory is host memory that only kernels should touch; copies check their direction.
  * Launches run at once, but what a kernel breaks shows up, as on a GPU, at the next call that
  * synchronizes, and stays until cudaDeviceReset(). See emulator.h for faults and leaks. */
-#include <cuda_runtime_api.h>
+#include "tests/gpu/cudart.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <ctime>
-#include <map>
-#include <set>
-#include <string>
 #include <unistd.h>
 #include <vector>
-
-#include "tests/gpu/internal.h"
 
 namespace
 {
 
 using namespace gpu;
 
-struct device_function {
-    std::string name;
-    int shared_limit = 49152; /* dynamic bytes, raised by cudaFuncSetAttribute */
-};
-/* By the host's stub, and by the host's shadow variable; made at the first call, since static
+/* By the host's shadow variable; made at the first call, as functions() is, since static
  * constructors of nvcc's objects come here. */
-std::map<const void *, device_function> &functions()
-{
-    static std::map<const void *, device_function> f;
-    return f;
-}
 std::map<const void *, std::string> &symbols()
 {
     static std::map<const void *, std::string> s;
     return s;
 }
-std::set<void *> streams, events;
-std::map<void *, double> event_times;
 cudaError_t last, sticky;
 struct {
     dim3 grid, block;
@@ -60,42 +41,9 @@ void read_environment()
         if (std::string(text, colon) == call_names[i]) fail_at[i] = atoi(colon + 1);
 }
 
-bool is_failing(gpu_call kind)
-{
-    read_environment();
-    const bool one = ++calls[kind] == fail_at[kind], any = ++calls[GPU_ANY] == fail_at[GPU_ANY];
-    return one || any;
-}
-
-/* What every call returns through: the broken kernel's error first. */
-cudaError_t result(cudaError_t e)
-{
-    if (sticky) e = sticky;
-    if (e) last = e;
-    return e;
-}
-
-int device_count()
-{
-    const char *const text = getenv("KVANT_GPU_DEVICES");
-    return text ? atoi(text) : 1;
-}
-
-int arch()
-{
-    const char *const text = getenv("KVANT_GPU_ARCH");
-    const int of_module = module_arch();
-    return text ? atoi(text) : of_module ? of_module : 90;
-}
-
-int shared_optin()
-{
-    return arch() >= 90 ? 232448 : arch() == 80 ? 166912 : 101376; /* CUDA guide, table 21 */
-}
-
 cudaError_t allocate(void **p, size_t size, owner who)
 {
-    if (!p) return result(cudaErrorInvalidValue);
+    if (!p || sticky) return result(cudaErrorInvalidValue);
     if (is_failing(GPU_MALLOC) || size > ((size_t)1 << 36))
         return result(cudaErrorMemoryAllocation);
     *p = nullptr;
@@ -185,68 +133,10 @@ cudaError_t run(const void *host, dim3 grid, dim3 block, void **arguments, size_
     return cudaSuccess; /* launches are asynchronous: the next call tells */
 }
 
-cudaError_t make(std::set<void *> &kind, void **p)
-{
-    if (!p) return result(cudaErrorInvalidValue);
-    if (is_failing(GPU_MALLOC)) return result(cudaErrorMemoryAllocation);
-    kind.insert(*p = malloc(1));
-    return result(cudaSuccess);
-}
-
-cudaError_t unmake(std::set<void *> &kind, void *p)
-{
-    if (!kind.erase(p)) return result(cudaErrorInvalidResourceHandle);
-    free(p);
-    return result(cudaSuccess);
-}
-
-cudaError_t check_stream(cudaStream_t s)
-{
-    const uintptr_t number = (uintptr_t)s; /* 0, 1, 2: the default streams */
-    return result(number <= 2 || streams.count(s) ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
 const variable *symbol(const void *host)
 {
     const auto s = symbols().find(host);
     return s == symbols().end() ? nullptr : find_variable(s->second.c_str());
-}
-
-struct error_name {
-    cudaError_t code;
-    const char *name, *text;
-};
-const error_name error_names[] = {
-    {cudaSuccess, "cudaSuccess", "no error"},
-    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
-     "invalid configuration argument"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
-     "invalid copy direction for memcpy"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
-     "CUDA driver version is insufficient for CUDA runtime version"},
-    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
-    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
-     "an illegal memory access was encountered"},
-    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
-     "too many resources requested for launch"},
-    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
-};
-const error_name *error_of(cudaError_t e)
-{
-    for (const error_name &n : error_names)
-        if (n.code == e) return &n;
-    return nullptr;
-}
-
-double now_ms()
-{
-    timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
 __attribute__((destructor)) void report_leaks()
@@ -256,10 +146,36 @@ __attribute__((destructor)) void report_leaks()
     if (!h.allocations && !h.streams && !h.events) return;
     fprintf(stderr, "GPU emulator: leaked %zu allocations (%zu bytes), %zu streams, %zu events\n",
             h.allocations, h.bytes, h.streams, h.events);
+    fflush(nullptr);
     _exit(98);
 }
 
 } // namespace
+
+std::map<const void *, device_function> &gpu::functions()
+{
+    static std::map<const void *, device_function> f;
+    return f;
+}
+
+bool gpu::is_failing(gpu_call kind)
+{
+    read_environment();
+    const bool one = ++calls[kind] == fail_at[kind], any = ++calls[GPU_ANY] == fail_at[GPU_ANY];
+    return one || any;
+}
+
+cudaError_t gpu::result(cudaError_t e)
+{
+    if (sticky) e = sticky;
+    if (e) last = e;
+    return e;
+}
+
+bool gpu::is_broken()
+{
+    return sticky != cudaSuccess;
+}
 
 extern "C" {
 
@@ -279,8 +195,7 @@ int gpu_calls(gpu_call kind)
 gpu_holdings gpu_live(void)
 {
     gpu_holdings h = live_ranges();
-    h.streams = streams.size();
-    h.events = events.size();
+    count_handles(&h);
     return h;
 }
 
@@ -413,112 +328,6 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     return result(cudaSuccess);
 }
 
-/* ---- devices ---- */
-cudaError_t cudaGetDeviceCount(int *count)
-{
-    if (device_count() == 0) return last = cudaErrorInsufficientDriver; /* count is left alone */
-    *count = device_count();
-    return result(cudaSuccess);
-}
-cudaError_t cudaGetDevice(int *device)
-{
-    *device = 0;
-    return result(cudaSuccess);
-}
-cudaError_t cudaSetDevice(int device)
-{
-    const bool is_there = device >= 0 && device < device_count();
-    return result(is_there ? cudaSuccess : cudaErrorInvalidDevice);
-}
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
-{
-    if (device < 0 || device >= device_count()) return result(cudaErrorInvalidDevice);
-    memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "kvant emulator (PTX of sm_%d)", arch());
-    p->major = arch() / 10;
-    p->minor = arch() % 10;
-    p->totalGlobalMem = (size_t)16 << 30;
-    p->sharedMemPerBlock = 49152;
-    p->sharedMemPerBlockOptin = (size_t)shared_optin();
-    p->sharedMemPerMultiprocessor = (size_t)shared_optin() + 1024;
-    p->multiProcessorCount = 2;
-    p->maxThreadsPerBlock = 1024;
-    p->warpSize = 32;
-    p->regsPerBlock = 65536;
-    p->l2CacheSize = 1 << 20;
-    return result(cudaSuccess);
-}
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
-{
-    if (device < 0 || device >= device_count()) return result(cudaErrorInvalidDevice);
-    switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: *value = arch() / 10; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = arch() % 10; break;
-    case cudaDevAttrMultiProcessorCount: *value = 2; break;
-    case cudaDevAttrWarpSize: *value = 32; break;
-    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 49152; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_optin(); break;
-    default: return result(cudaErrorInvalidValue);
-    }
-    return result(cudaSuccess);
-}
-cudaError_t cudaDeviceSynchronize(void)
-{
-    return result(cudaSuccess);
-}
-cudaError_t cudaDeviceReset(void)
-{
-    last = sticky = cudaSuccess;
-    return cudaSuccess;
-}
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-cudaError_t cudaDriverGetVersion(int *version)
-{
-    *version = device_count() ? CUDART_VERSION : 0;
-    return cudaSuccess;
-}
-cudaError_t cudaFuncSetAttribute(const void *host, cudaFuncAttribute attribute, int value)
-{
-    const auto f = functions().find(host);
-    if (f == functions().end()) return result(cudaErrorInvalidDeviceFunction);
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
-        return result(attribute == cudaFuncAttributePreferredSharedMemoryCarveout
-                          ? cudaSuccess
-                          : cudaErrorInvalidValue);
-    const kernel *const k = find_kernel(f->second.name.c_str());
-    if (!k || value < 0 || value + (int)k->static_shared > shared_optin())
-        return result(cudaErrorInvalidValue);
-    f->second.shared_limit = value;
-    return result(cudaSuccess);
-}
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *host)
-{
-    const auto f = functions().find(host);
-    const kernel *const k = f == functions().end() ? nullptr : find_kernel(f->second.name.c_str());
-    if (!k) return result(cudaErrorInvalidDeviceFunction);
-    memset(a, 0, sizeof *a);
-    a->maxThreadsPerBlock = 1024;
-    a->sharedSizeBytes = k->static_shared;
-    a->maxDynamicSharedSizeBytes = f->second.shared_limit;
-    a->ptxVersion = a->binaryVersion = arch();
-    return result(cudaSuccess);
-}
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *, int, size_t)
-{
-    *n = 1;
-    return result(cudaSuccess);
-}
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *f, int t,
-                                                                   size_t s, unsigned)
-{
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(n, f, t, s);
-}
-
 /* ---- errors ---- */
 cudaError_t cudaGetLastError(void)
 {
@@ -530,70 +339,13 @@ cudaError_t cudaPeekAtLastError(void)
 {
     return last;
 }
-const char *cudaGetErrorName(cudaError_t e)
+cudaError_t cudaDeviceSynchronize(void)
 {
-    return error_of(e) ? error_of(e)->name : "cudaErrorOther";
-}
-const char *cudaGetErrorString(cudaError_t e)
-{
-    return error_of(e) ? error_of(e)->text : "unrecognized error code";
-}
-
-/* ---- streams and events ---- */
-cudaError_t cudaStreamCreate(cudaStream_t *s)
-{
-    return make(streams, (void **)s);
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
-{
-    return cudaStreamCreate(s);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t s)
-{
-    return unmake(streams, s);
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t s)
-{
-    return check_stream(s);
-}
-cudaError_t cudaStreamQuery(cudaStream_t s)
-{
-    return check_stream(s);
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t, unsigned)
-{
-    return check_stream(s);
-}
-cudaError_t cudaEventCreate(cudaEvent_t *e)
-{
-    return make(events, (void **)e);
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
-{
-    return cudaEventCreate(e);
-}
-cudaError_t cudaEventDestroy(cudaEvent_t e)
-{
-    return unmake(events, e);
-}
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
-{
-    if (!events.count(e)) return result(cudaErrorInvalidResourceHandle);
-    event_times[e] = now_ms();
-    return check_stream(s);
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t e)
-{
-    return result(events.count(e) ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-cudaError_t cudaEventQuery(cudaEvent_t e)
-{
-    return cudaEventSynchronize(e);
-}
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
-{
-    if (!events.count(from) || !events.count(to)) return result(cudaErrorInvalidResourceHandle);
-    *ms = (float)(event_times[to] - event_times[from]);
     return result(cudaSuccess);
+}
+cudaError_t cudaDeviceReset(void)
+{
+    last = sticky = cudaSuccess;
+    return cudaSuccess;
 }
 }

@@ -32,11 +32,12 @@ struct cell {
     visit write, read;
 };
 
-/* By begin; made at the first call, since other files' static constructors come here. */
+/* By begin; made at the first call and never destroyed, since static constructors and destructors
+ * of other files come here. */
 std::map<uint64_t, range> &all_ranges()
 {
-    static std::map<uint64_t, range> r;
-    return r;
+    static std::map<uint64_t, range> *const r = new std::map<uint64_t, range>;
+    return *r;
 }
 
 std::map<uint64_t, std::vector<cell>> cells;

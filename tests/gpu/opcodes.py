@@ -203,6 +203,8 @@ for s in ("", "global", "shared"):
         for t in types:
             name = join("atom", s, operation, t)
             MOVES[name] = Atomic("atom", s, operation, t)
+            if operation == "cas":  # nvcc's spelling from sm_100 on
+                MOVES[join("atom.relaxed", s, operation, t)] = Atomic("atom", s, operation, t)
             if operation not in ("exch", "cas"):
                 MOVES["red" + name[4:]] = Atomic("red", s, operation, t)
 
