@@ -154,6 +154,12 @@ static void test_capture(void)
     o = tune(&b, yaml, "tune: {match: int8/tensor}\n");
     if (o) CHECK(o->is_budget_met && o->policy.bytes <= LAYERS * 2 * (G * T * D + 4), "match");
     finish(&b);
+    layers[1].key[1] = 1e6f; /* beyond f16, in the layer numbered 7 */
+    write_npy(layers[1].paths[0], layers[1].key, G, T);
+    CHECK(load(&b, yaml, "tune: {match: f16}\n") && !run(&b, 1, NULL), "what does not fit");
+    CHECK_TEXT(b.err.message,
+               "layer 7: kv head 0, token 0, channel 1: 1e+06 does not fit into f16");
+    finish(&b);
     for (int l = 0; l < LAYERS; l++)
         for (int i = 0; i < 3; i++) unlink(layers[l].paths[i]);
 }

@@ -68,7 +68,11 @@ static kv_status measure_layer(kv_tuning *t, const plan *p, int64_t l, kv_error 
                        "layer %lld of the capture has no queries, without which no error is known",
                        (long long)t->geometry[l].number));
     KV_TRY(kv_measurements_create(&m, layer, &what, err));
-    KV_TRY(t->environment.backend->evaluate(layer, &what, threads, m, err));
+    status = t->environment.backend->evaluate(layer, &what, threads, m, err);
+    if (status != KV_OK) {
+        kv_error_prepend(err, "layer %lld", (long long)t->geometry[l].number);
+        goto done;
+    }
     for (int64_t i = 0; i < p->n_pairs; i++) {
         bool const is_key = i < t->keys.n;
         kv_tune_side *const side = is_key ? &t->keys : &t->values;
