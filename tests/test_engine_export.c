@@ -394,6 +394,11 @@ static void test_scales(void)
               KV_OK,
           "%s", err.message);
     CHECK_TEXT(out.data, "--kv-cache-dtype fp8 --kv-cache-dtype-skip-layers 0 2\n");
+    static const char simulated[] =
+        "warning: s.safetensors holds scales of simulated heads, which are no model's: to serve a "
+        "model, tune on its capture (heads.capture)\n";
+    fflush(stream);
+    CHECK(strstr(notes, simulated), "%s", notes);
     char *bytes = read_file("s.safetensors", &size);
     size_t const padded = (length + 7) / 8 * 8;
     CHECK(size == 8 + padded + 16, "%zu bytes", size);
@@ -412,7 +417,7 @@ static void test_scales(void)
 
     for (int l = 0; l < 4; l++) layers[l].key = layers[l].value = text("e4m3/tensor");
     layers[1].value = text("e4m3/tensor:unit");
-    options.scales = "s.json";
+    options.scales = "s.json", policy.error_kind = text("out_err"); /* of a capture */
     CHECK(kv_engine_export(&out, stream, &is_feasible, engine("sglang"), &policy, &options, &err) ==
               KV_OK,
           "%s", err.message);
@@ -422,6 +427,8 @@ static void test_scales(void)
                       "{\"0\": 0.10000000149011612, \"1\": 1, \"2\": 0.29999998211860657, \"3\": "
                       "1}}}}\n");
     kv_free(bytes), kv_text_free(&out);
+    fflush(stream);
+    CHECK(!strstr(notes, "s.json holds scales"), "%s", notes);
 
     layers[2].key_absmax = (double)NAN;
     kv_status status =

@@ -203,6 +203,12 @@ kv_status kv_engine_export(kv_text *out, FILE *notes, bool *is_feasible, const k
     KV_TRY(load_problem(&problem, &table, notes, policy, options->table, err));
     if (table) KV_TRY(find_budget(&budget, policy, problem, err));
     KV_TRY(kv_engine_solve(&fit, engine, problem, policy, &budget, err));
+    if (options->scales && policy->error_kind && strcmp(policy->error_kind, "stack_err") == 0)
+        KV_TRY(
+            kv_engine_warn(&fit, err,
+                           "%s holds scales of simulated heads, which are no model's: to serve a "
+                           "model, tune on its capture (heads.capture)",
+                           options->scales));
     if (engine->warn) KV_TRY(engine->warn(&fit, policy, options->scales, err));
     KV_TRY(engine->write(&text, &fit, policy, options->scales, err));
     if (options->scales) KV_TRY(engine->write_scales(options->scales, &fit, policy, err));
