@@ -65,7 +65,8 @@ void kv_problem_add(kv_problems *problems, const kv_yaml_node *node, const char 
 kv_status kv_problems_raise(const kv_problems *problems, kv_error *err);
 
 /* Broken YAML goes to `problems` and leaves *out NULL; a failure is returned for a
- * file that is not there or may not be read (KV_EREQUEST), for failed reading (KV_EIO) and memory. */
+ * file that is not there or may not be read (KV_EREQUEST), for failed reading (KV_EIO) and memory.
+ */
 kv_status kv_yaml_load(kv_yaml **out, const char *path, kv_problems *problems, kv_error *err);
 kv_status kv_yaml_read(kv_yaml **out, const char *text, size_t length, const char *name,
                        kv_problems *problems, kv_error *err);
