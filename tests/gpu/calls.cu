@@ -60,6 +60,44 @@ __global__ void words(arguments a)
     a.out[4 * i + 3] = (unsigned)__double2int_rn(d * 1e4);
 }
 
+/* Where each thread of a grid of three dimensions is: out [blocks][threads]. */
+KV_HD unsigned place(dim3 t, dim3 b, unsigned lane, unsigned warp)
+{
+    return t.x | t.y << 3 | t.z << 6 | b.x << 9 | b.y << 12 | b.z << 15 | lane << 18 | warp << 23;
+}
+
+__global__ void places(unsigned *out)
+{
+    unsigned lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    out[block * blockDim.x * blockDim.y * blockDim.z + thread] =
+        place(dim3(threadIdx.x, threadIdx.y, threadIdx.z), dim3(blockIdx.x, blockIdx.y, blockIdx.z),
+              lane, thread / warpSize);
+}
+
+void check_places()
+{
+    const dim3 grid(3, 2, 4), block(5, 3, 4);
+    enum { BLOCKS = 24, SIZE = 60 };
+    unsigned *p, out[BLOCKS * SIZE];
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        gpu_set_seed(seed);
+        cudaMalloc((void **)&p, sizeof out);
+        places<<<grid, block>>>(p);
+        CHECK(cudaMemcpy(out, p, sizeof out, cudaMemcpyDeviceToHost) == cudaSuccess, "%s",
+              gpu_message());
+        cudaFree(p);
+        for (unsigned b = 0; b < BLOCKS; b++)
+            for (unsigned t = 0; t < SIZE; t++)
+                CHECK(out[b * SIZE + t] == place(dim3(t % 5, t / 5 % 3, t / 15),
+                                                 dim3(b % 3, b / 3 % 2, b / 6), t % 32, t / 32),
+                      "block %u thread %u", b, t);
+    }
+    gpu_set_seed(0);
+}
+
 __global__ void big(float *p)
 {
     extern __shared__ float shared[];
@@ -213,6 +251,7 @@ int main(int argc, char **argv)
         printf("%s %s\n", cudaGetErrorName(first), cudaGetErrorString(second));
         return 0;
     }
+    check_places();
     check_words();
     check_errors();
     check_faults();

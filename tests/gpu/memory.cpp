@@ -1,8 +1,9 @@
 /* Which memory there is, and who touched it last.
  *
- * Bounds are those of the program's own allocations, to the byte. Two accesses race when they touch
- * a byte from different threads, one of them writes, not both are atomic, and nothing orders them:
- * a barrier of the block, bar.warp.sync within a warp, or the end of the launch. That is a property
+ * Bounds are those of the program's own allocations, to the byte, and those of all of a block's
+ * shared memory (one shared array may run into the next). Two accesses race when they touch a byte
+ * from different threads, one of them writes, not both are atomic, and nothing orders them: a
+ * barrier of the block, bar.warp.sync within a warp, or the end of the launch. That is a property
  * of the kernel and not of the order it happened to run in, so one run finds it. Between blocks
  * nothing orders but a fence: what a thread that has fenced reads is taken as ordered, so that "the
  * last block sums up" is no race. The state per byte costs time: races in global memory are looked

@@ -280,6 +280,20 @@ def cases_by_hand():
                 answers.append(total)
             return out32(answers)
         yield (f"shfl.sync.{mode}.b32",), text + keep, expect
+    masks = "".join(f"    mov.u32 %r3, %lanemask_{m}; mad.lo.s32 %r2, %r2, 31, %r3;\n"
+                    for m in ("eq", "lt", "le", "gt", "ge"))
+    warp = "    mov.u32 %r3, %warpid; mad.lo.s32 %r2, %r2, 31, %r3; mov.u32 %r3, WARP_SZ;\n" \
+           "    mad.lo.s32 %r2, %r2, 31, %r3;\n"
+
+    def special(data):
+        answers = []
+        for lane in range(LANES):
+            i, total = lane & 31, lane & 31
+            for v in (1 << i, (1 << i) - 1, (2 << i) - 1, -1 << i + 1, -1 << i, lane >> 5, 32):
+                total = (total * 31 + v) % (1 << 32)
+            answers.append(total)
+        return out32(answers)
+    yield ("mov.u32",), "    mov.u32 %r2, %laneid;\n" + masks + warp + keep, special
     for name in ("membar.cta", "membar.gl", "membar.sys", "fence.acq_rel.gpu"):
         yield (name,), load + f"    {name};\n    mov.u32 %r2, %r1;\n" + keep, same32
 
