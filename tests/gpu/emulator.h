@@ -8,8 +8,9 @@
  * alignment and races (memory.cpp). A broken rule ends the launch: the message goes to stderr and
  * gpu_message(), and the runtime returns cudaErrorIllegalAddress until cudaDeviceReset().
  *
- * Not emulated: ptxas and its register limits, weak memory beyond the race rule, textures, streams
- * that overlap, dynamic parallelism, time. One host thread at a time launches; others wait.
+ * Not emulated: ptxas, register limits and launch bounds, weak memory beyond the race rule,
+ * textures, streams that overlap, dynamic parallelism, time. One host thread at a time launches;
+ * others wait.
  *
  *     gpu_set_seed(3);
  *     gpu_fail(GPU_MALLOC, 2);                   // the second cudaMalloc from here on fails

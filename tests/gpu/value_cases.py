@@ -6,7 +6,7 @@ import random
 import opcodes
 import oracle
 
-COUNT = 320  # tuples per instruction
+COUNT = 400  # tuples per instruction
 EDGES = {
     8: [0, 1, 0x7F, 0x80, 0xFF], 16: [0, 1, 2, 15, 16, 17, 0x7F, 0x80, 0x7FFF, 0x8000, 0xFFFF],
     32: [0, 1, 2, 31, 32, 33, 255, 256, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF],
@@ -22,6 +22,12 @@ F64 = [0, 1, 0x000FFFFFFFFFFFFF, 0x0010000000000000, 0x36A0000000000000, 0x380FF
        0x3FF0000010000001, 0x4004000000000000, 0x40EFFFFFFFFFFFFF, 0x41DFFFFFFFC00000,
        0x41E0000000000000, 0x43E0000000000000, 0x47EFFFFFEFFFFFFF, 0x47EFFFFFF0000000,
        0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FF8000000000000, 0x7FF0000000000001]
+# Every pair of these is an operand pair: both zeros, ones, largest, smallest, infinities, NaN.
+CORE = {"f32": [0, 1, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7FC01234],
+        "f64": [0, 1, 0x3FF0000000000000, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000,
+                0x7FF8000000000001]}
+for t, list_ in CORE.items():
+    CORE[t] = list_ + [x | 1 << oracle.width(t) - 1 for x in list_]
 
 
 def draw(t, random_):
@@ -57,7 +63,12 @@ def tuples(name, immediate=None):
                 row[-2] = random_.randrange(70)
             if name.startswith("fns"):
                 row[1:] = [random_.randrange(34), random_.randrange(-9, 10) & 0xFFFFFFFF]
-        if i % 5 == 0 and len(row) > 1 and v.operands[0] == v.operands[1]:
+        if len(row) > 1 and v.operands[0] in CORE and i < 144:
+            core = CORE[v.operands[0]]
+            row[:2] = [core[i // 12], core[i % 12]]
+            if v.operands[2:] == v.operands[:1]:
+                row[2] = random_.choice(core)
+        elif i % 5 == 0 and len(row) > 1 and v.operands[0] == v.operands[1]:
             row[1] = row[0]
         if immediate is not None:
             row[-1] = immediate
