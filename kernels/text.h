@@ -30,6 +30,10 @@ const char *kv_real_text(char out[KV_REAL_TEXT], double value);
  * overlong forms, no surrogates, nothing beyond U+10FFFF). */
 size_t kv_utf8_length(const char *text);
 
+/* So many bytes in the largest binary unit they reach, to four digits: "435.5 MiB", "12 bytes". */
+enum { KV_BYTES_TEXT = 32 };
+const char *kv_bytes_text(char out[KV_BYTES_TEXT], double bytes);
+
 /* A growing string, always terminated once something was added. Start as {0}. */
 typedef struct {
     char *data;

@@ -5,7 +5,7 @@
 static const char *const report_within =
     "A table\n"
     "budget    max_error 0.008: met\n"
-    "size      161 bytes as the table counts them; f16 would take 256, 1.59 times as many\n"
+    "size      161 bytes as the table counts them; f16 would take 256 bytes, 1.59 times as many\n"
     "error     0.007, the sum of the layers' errors\n"
     "\n"
     "layer  key           value       bytes   share  error   share    price\n"
@@ -23,14 +23,12 @@ static const char *const report_within =
     "\n"
     "                                   bytes  of the policy's  error\n"
     "policy                               161            1.000  0.007\n"
-    "uniform f16 | f16                    256            1.590      0\n"
-    "uniform int8/channel | f16           192            1.193  0.005\n"
     "uniform int8/channel | int8/token    130            0.807   0.01\n"
-    "uniform int4/channel | int8/token     98            0.609  0.525\n"
-    "and 2 more, each no smaller and no better than another of its family\n"
+    "uniform int8/channel | f16           192            1.193  0.005\n"
     "\n"
     "Family uniform: the cheapest within the budget is uniform int8/channel | f16: 192 bytes, "
-    "1.193 times the policy's.\n";
+    "1.193 times the policy's.\n"
+    "4 more: kvant show FILE --metric candidate\n";
 
 static const char *const explanation =
     "\n"
@@ -54,7 +52,7 @@ static const char *const report_infeasible =
     "A table\n"
     "budget    max_bytes 97: NOT MET: no choice has so few bytes; below is the nearest, of least "
     "bytes\n"
-    "size      98 bytes as the table counts them; f16 would take 256, 2.61 times as many\n"
+    "size      98 bytes as the table counts them; f16 would take 256 bytes, 2.61 times as many\n"
     "error     0.525, the sum of the layers' errors\n"
     "\n"
     "layer  key           value       bytes   share  error   share   price\n"
@@ -72,18 +70,16 @@ static const char *const report_infeasible =
     "\n"
     "                                   bytes  of the policy's  error\n"
     "policy                                98            1.000  0.525\n"
-    "uniform f16 | f16                    256            2.612      0\n"
-    "uniform int8/channel | f16           192            1.959  0.005\n"
     "uniform int8/channel | int8/token    130            1.327   0.01\n"
-    "uniform int4/channel | int8/token     98            1.000  0.525\n"
-    "and 2 more, each no smaller and no better than another of its family\n";
+    "\n"
+    "5 more: kvant show FILE --metric candidate\n";
 
 static const char *const report_verified =
     "Measured\n"
     "NOT COMPLETE: cut short; the best so far\n"
     "budget    max_error 0.1: met\n"
-    "size      130 bytes at a context of 4 tokens, 32.5 a token; 8.125 bits an element; f16 would "
-    "take 256, 1.97 times as many\n"
+    "size      130 bytes at a context of 4 tokens, 32.5 bytes a token; 8.125 bits an element; f16 "
+    "would take 256 bytes, 1.97 times as many\n"
     "error     0.1 as the additive model has it; 0.09 end to end on the search seeds; 0.095 on 16 "
     "held-out seeds, 95 % interval 0.09 ... 0.0999\n"
     "\n"
@@ -106,21 +102,39 @@ static const char *const report_verified =
     "interval    runs\n"
     "policy                               130            1.000       0.1      0.09     0.095  0.09 "
     "... 0.0999     0\n"
-    "uniform f16 | f16                    256            1.969         0         -         -       "
+    "uniform int4/channel | int8/token     98            0.754    0.7246         -         -       "
     "               0\n"
     "uniform int8/channel | f16           192            1.477   0.07071         -         -       "
     "               0\n"
-    "uniform int8/channel | int8/token    130            1.000       0.1         -         -       "
-    "               0\n"
-    "uniform int4/channel | int8/token     98            0.754    0.7246         -         -       "
-    "               0\n"
     "random 7                             100            0.769   0.08367      0.08     0.081  0.08 "
     "... 0.082     20\n"
-    "and 2 more, each no smaller and no better than another of its family\n"
     "\n"
     "Family uniform: the cheapest within the budget is uniform int8/channel | int8/token: 130 "
     "bytes, 1.000 times the policy's.\n"
     "A BASELINE IS CHEAPER: random 7 stores 100 bytes with error 0.081; the policy 130 with "
-    "0.095.\n";
+    "0.095.\n"
+    "4 more: kvant show FILE --metric candidate\n";
+
+/* Of the frontier the neighbours; what is the policy itself or stands already is not shown again.
+ */
+static const char *const comparison =
+    "\n"
+    "                                   bytes  of the policy's  error\n"
+    "policy                               161            1.000  0.007\n"
+    "uniform int8/channel | int8/token    130            0.807   0.01\n"
+    "uniform int8/channel | f16           192            1.193  0.005\n"
+    "frontier point 3                     145            0.901  0.026\n"
+    "frontier point 5                     162            1.006  0.006\n"
+    "random 2                             224            1.391  0.001\n"
+    "NSGA-II                              114            0.708  0.506\n"
+    "\n"
+    "Family uniform: the cheapest within the budget is uniform int8/channel | f16: 192 bytes, "
+    "1.193 times the policy's.\n"
+    "Family ends high: the cheapest within the budget is first and last 1 high: 192 bytes, 1.193 "
+    "times the policy's.\n"
+    "Family random: the cheapest within the budget is random 2: 224 bytes, 1.391 times the "
+    "policy's.\n"
+    "Family NSGA-II: none is within the budget.\n"
+    "9 more: kvant show FILE --metric candidate\n";
 
 #endif

@@ -5,7 +5,7 @@
 #include "kernels/memory.h"
 #include "tests/check.h"
 #include "tests/outcome_golden.h"
-#include "tuner/solution.h"
+#include "tuner/outcome_parts.h"
 
 #define MUST(call) CHECK((call) == KV_OK, "%s", err.message)
 
@@ -249,6 +249,34 @@ static void check_budget_line(const kv_outcome *o, const char *expected)
     free(text);
 }
 
+/* Choices of a layer: [key][value] of f16, int8, int4 and f16, int8. */
+static void comparisons(void)
+{
+    static const struct {
+        const char *name, *family;
+        int32_t assignment[2];
+    } rows[] = {{"frontier point 1", "frontier", {5, 3}},
+                {"frontier point 3", "frontier", {5, 2}},
+                {"frontier point 4", "frontier", {3, 2}},
+                {"frontier point 5", "frontier", {3, 1}},
+                {"frontier point 6", "frontier", {2, 2}},
+                {"first and last 1 high", "ends high", {2, 2}},
+                {"random 1", "random", {0, 0}},
+                {"random 2", "random", {2, 0}},
+                {"NSGA-II", "NSGA-II", {3, 5}}};
+    kv_error err = {0};
+    kv_problem *const p = load_text(table);
+    kv_solution *s = NULL;
+    kv_solution_request const request = {.is_power = true,
+                                         .budget = {.kind = KV_BUDGET_ERROR, .limit = 0.008}};
+    MUST(kv_solution_create(&s, p, &request, &err));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        MUST(kv_solution_add(s, rows[i].name, rows[i].family, rows[i].assignment, &err));
+    check_text(&s->outcome, kv_outcome_compare, comparison);
+    kv_solution_free(s);
+    kv_problem_free(p);
+}
+
 /* As a driver that measured leaves it: a baseline that turned out cheaper. */
 static void verified_report(void)
 {
@@ -382,6 +410,7 @@ int main(void)
     budgets();
     uniforms();
     reports();
+    comparisons();
     verified_report();
     record();
     out_of_memory();

@@ -217,6 +217,7 @@ static void separable(void)
     CHECK(error && error->rank == 3 && error->count == 2 * 3 * 2, "table_error");
     CHECK(error->numbers[(1 * 3 + 1) * 2 + 0] == 0.501 && isnan(error->numbers[1 * 2]), "cells");
     CHECK(kv_record_array(r, "table_bytes")->numbers[(1 * 3 + 1) * 2] == 12, "bytes");
+    CHECK(!kv_record_array(r, "table_source"), "errors that are given");
     CHECK_TEXT(kv_record_array(r, "row_note")->texts[2], "x");
     CHECK_TEXT(kv_record_array(r, "row_key")->texts[2], "");
     CHECK_TEXT(kv_record_array(r, "row_value")->texts[2], "my, scheme");

@@ -220,6 +220,39 @@ static void test_same(void)
 
 /* ---- budgets ---- */
 
+/* The result says of every error whether it was measured. Of two schemes a tensor, of which neither
+ * beats the other, an estimate runs one of each. */
+static void test_sources(void)
+{
+    static const struct {
+        const char *effort;
+        int least[KV_ERROR_SOURCES]; /* choices in all layers */
+    } rows[] = {
+        {"estimate", {0, 12, 4, 0}}, {"measure", {0, 0, 16, 0}}, {"exhaustive", {0, 0, 0, 4}}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        bench b = {0};
+        char text[256];
+        kv_error err = {0};
+        kv_record *record = NULL;
+        int found[KV_ERROR_SOURCES] = {0};
+        snprintf(text, sizeof text,
+                 TWO_KEYS_TWO_VALUES "tune: {max_bits: 6, effort: %s, baselines: []}\n",
+                 rows[i].effort);
+        const kv_outcome *const o = tune(&b, small_heads, text);
+        if (o && kv_outcome_record(&record, o, &err) == KV_OK) {
+            const kv_array *const a = kv_record_array(record, "table_source");
+            CHECK(a && a->count == 16 && strcmp(a->labels, "source") == 0, "table_source");
+            for (int k = 0; a && k < 16; k++) found[(int)a->numbers[k]]++;
+            for (int k = 0; k < KV_ERROR_SOURCES; k++)
+                CHECK(found[k] >= rows[i].least[k], "%s: %d of source %d", rows[i].effort, found[k],
+                      k);
+            CHECK(i == 0 || found[KV_ERROR_ESTIMATED] == 0, "%s", rows[i].effort);
+        }
+        kv_record_free(record);
+        finish(&b);
+    }
+}
+
 static void test_budgets(void)
 {
     bench b = {0};
@@ -319,6 +352,7 @@ int main(void)
     test_allocations();
     test_truth();
     test_planted();
+    test_sources();
     test_budgets();
     test_baselines();
     test_same();

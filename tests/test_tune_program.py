@@ -76,6 +76,9 @@ GOLDEN = [
     (TUNE, ["--max-error", "-1"], 2,
      'kvant: --max-error: expected a number, 0 or more, found "-1"'),
     (TUNE, ["--explain", "x"], 2, 'kvant: --explain: expected a layer\'s number, found "x"'),
+    (TUNE, ["--explain", "9"], 2, "kvant: --explain: there is no layer 9; there are 4, from 0 to 3"),
+    (TUNE, ["--resolution", "1.5"], 2,
+     'kvant: --resolution: expected a whole number, 0 or more, found "1.5"'),
     (TUNE, ["-o", "c.yaml"], 2,
      "kvant: c.yaml is read by this run; name another output"),
     (TUNE, ["--policy", "c.yaml"], 2,
@@ -137,6 +140,9 @@ def test_result():
     check("is_complete: false" not in policy, policy)
     summary, _ = run("show", "c.h5")
     check("complete" in summary and "config" in summary, summary)
+    sha256 = re.search(r"config_sha256: ([0-9a-f]{64})", policy)
+    check(sha256 and sha256[1] in summary, "the policy names its configuration", policy)
+    check(re.search(r"^[0-9]+ more: kvant show FILE --metric candidate$", out, re.M), out)
     run("show", "c.h5", "--metric", "policy", "--format", "csv")
     again_out, again_err, again = tune("--threads", "3")  # everything is in the cache
     check(re.fullmatch(r"[0-9]+ measurements of an earlier run are in c\.h5\.cache\n"

@@ -54,8 +54,9 @@ static void add_pair(kv_problem *p, int64_t layer, int32_t key, int32_t value)
     kv_problem_layer *const to = &p->layers[layer];
     int64_t const k = layer * p->keys.n + key, v = layer * p->values.n + value;
     if (isnan(p->keys.error[k]) || isnan(p->values.error[v])) return;
-    to->choices[to->n_choices++] = (kv_choice){key, value, p->keys.bytes[k] + p->values.bytes[v],
-                                               p->keys.error[k] + p->values.error[v]};
+    to->choices[to->n_choices++] =
+        (kv_choice){key, value, p->keys.bytes[k] + p->values.bytes[v],
+                    p->keys.error[k] + p->values.error[v], KV_ERROR_GIVEN};
 }
 
 /* Schemes that a layer has. */

@@ -23,10 +23,20 @@
 #include "kernels/record.h"
 #include "tuner/frontier.h"
 
+/* Where the error of a choice comes from. */
+typedef enum {
+    KV_ERROR_GIVEN,     /* by a table measured elsewhere */
+    KV_ERROR_ESTIMATED, /* from what key or value does in its own layer, at least one of them */
+    KV_ERROR_SUMMED,    /* of key and value, each measured alone */
+    KV_ERROR_MEASURED,  /* both at once */
+    KV_ERROR_SOURCES
+} kv_error_source;
+
 typedef struct {
     int32_t key, value; /* indices into key_schemes, value_schemes */
     int64_t bytes;
     double error; /* power */
+    kv_error_source source;
 } kv_choice;
 
 typedef struct {
@@ -130,8 +140,9 @@ int64_t kv_problem_bytes(const kv_problem *problem, const int32_t *assignment);
 double kv_problem_error(const kv_problem *problem, const int32_t *assignment);
 
 /* Adds the tables to a record: dimensions layer, key_scheme, value_scheme; table_error and
- * table_bytes [layer][key_scheme][value_scheme], NaN where there is no such choice; of separable
- * ones also table_key_error [layer][key_scheme] and so on. Further columns
+ * table_bytes [layer][key_scheme][value_scheme], NaN where there is no such choice; where errors
+ * are not given table_source, positions in the dimension `source` (given, estimated, summed,
+ * measured); of separable ones also table_key_error [layer][key_scheme] and so on. Further columns
  * of the file become row_NAME over `row`, beside row_layer, row_key and row_value. KV_EREQUEST
  * where a sparse table would become too large so. */
 kv_status kv_problem_record(kv_record *record, const kv_problem *problem, kv_error *err);

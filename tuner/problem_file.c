@@ -363,7 +363,8 @@ static kv_status fill_pairs(loader *l, int64_t n_good, kv_error *err)
         KV_TRY(kv_allocate((void **)&to->choices, (size_t)(end - i), sizeof *to->choices, err));
         for (int64_t k = i; k < end; k++) {
             const entry *const e = &l->entries[k];
-            to->choices[to->n_choices++] = (kv_choice){e->key, e->value, e->bytes, e->error};
+            to->choices[to->n_choices++] =
+                (kv_choice){e->key, e->value, e->bytes, e->error, KV_ERROR_GIVEN};
         }
     }
 done:

@@ -68,6 +68,36 @@ done:
     return status;
 }
 
+/* Where the errors come from; of tables measured elsewhere that is not said. */
+static kv_status add_sources(kv_record *record, const kv_problem *p, kv_error *err)
+{
+    static const char *const names[KV_ERROR_SOURCES] = {"given", "estimated", "summed", "measured"};
+    kv_status status = KV_OK;
+    bool is_any = false;
+    for (int64_t i = 0; i < p->n_layers; i++)
+        for (int64_t c = 0; c < p->layers[i].n_choices; c++)
+            is_any |= p->layers[i].choices[c].source != KV_ERROR_GIVEN;
+    if (!is_any) return KV_OK;
+    KV_TRY(kv_record_add_dimension(
+        record, &(kv_dimension_spec){.name = "source", .length = KV_ERROR_SOURCES, .texts = names},
+        err));
+    KV_TRY(
+        kv_record_add_array(record,
+                            &(kv_array_spec){.name = "table_source",
+                                             .long_name = "where the error comes from",
+                                             .dimensions = {"layer", "key_scheme", "value_scheme"},
+                                             .labels = "source"},
+                            err));
+    double *const numbers = record->arrays[record->n_arrays - 1].numbers;
+    for (int64_t i = 0; i < p->n_layers; i++)
+        for (int64_t c = 0; c < p->layers[i].n_choices; c++) {
+            const kv_choice *const x = &p->layers[i].choices[c];
+            numbers[(i * p->keys.n + x->key) * p->values.n + x->value] = x->source;
+        }
+done:
+    return status;
+}
+
 /* Each tensor's own numbers, where the table tells them apart. */
 static kv_status add_sides(kv_record *record, const kv_problem *p, kv_error *err)
 {
@@ -175,6 +205,7 @@ kv_status kv_problem_record(kv_record *record, const kv_problem *problem, kv_err
     kv_status status = KV_OK;
     KV_TRY(add_dimensions(record, problem, err));
     KV_TRY(add_tables(record, problem, err));
+    KV_TRY(add_sources(record, problem, err));
     KV_TRY(add_sides(record, problem, err));
     KV_TRY(add_rows(record, problem, err));
 done:

@@ -66,8 +66,9 @@ static kv_status copy_layer(kv_problem *p, int64_t l, const double *errors, cons
                            "must be finite and not negative, bytes whole numbers",
                            name, layer->number, p->keys.schemes[i / p->values.n],
                            p->values.schemes[i % p->values.n], errors[i], bytes[i]));
-        layer->choices[layer->n_choices++] = (kv_choice){
-            (int32_t)(i / p->values.n), (int32_t)(i % p->values.n), (int64_t)bytes[i], errors[i]};
+        layer->choices[layer->n_choices++] =
+            (kv_choice){(int32_t)(i / p->values.n), (int32_t)(i % p->values.n), (int64_t)bytes[i],
+                        errors[i], KV_ERROR_GIVEN};
     }
     if (layer->n_choices == 0)
         KV_TRY(

@@ -24,21 +24,36 @@ static const kv_candidate *find_f16(const kv_outcome *o)
     return NULL;
 }
 
+/* "1302528 bytes (1.242 MiB)" */
+static void print_bytes(FILE *out, double bytes)
+{
+    char text[KV_BYTES_TEXT];
+    if (bytes == rint(bytes))
+        fprintf(out, "%.0f bytes", bytes);
+    else
+        fprintf(out, "%.7g bytes", bytes);
+    if (bytes >= 0x1p10) fprintf(out, " (%s)", kv_bytes_text(text, bytes));
+}
+
 static void print_size(FILE *out, const kv_outcome *o)
 {
     int64_t const elements = kv_outcome_elements(o), bytes = o->policy.bytes;
     const kv_candidate *const f16 = find_f16(o);
     row(out, "size");
-    fprintf(out, "%" PRId64 " bytes", bytes);
-    if (o->context > 0)
-        fprintf(out, " at a context of %" PRId64 " tokens, %.6g a token", o->context,
-                (double)bytes / (double)o->context);
-    else
+    print_bytes(out, (double)bytes);
+    if (o->context > 0) {
+        fprintf(out, " at a context of %" PRId64 " tokens, ", o->context);
+        print_bytes(out, (double)bytes / (double)o->context);
+        fputs(" a token", out);
+    } else
         fputs(" as the table counts them", out);
     if (elements > 0) fprintf(out, "; %.3f bits an element", 8 * (double)bytes / (double)elements);
     double const full = f16 ? (double)f16->bytes : 2 * (double)elements;
-    if (full > 0 && bytes > 0)
-        fprintf(out, "; f16 would take %.0f, %.2f times as many", full, full / (double)bytes);
+    if (full > 0 && bytes > 0) {
+        fputs("; f16 would take ", out);
+        print_bytes(out, full);
+        fprintf(out, ", %.2f times as many", full / (double)bytes);
+    }
     fputs("\n", out);
 }
 

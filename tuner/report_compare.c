@@ -1,5 +1,7 @@
 /* The comparison of a policy with the baselines, for reports. A baseline counts as within the
- * budget, and as better or worse, by the best measurement that it and the policy both have. */
+ * budget, and as better or worse, by the best measurement that it and the policy both have. Of each
+ * family only a few rows are shown, those that say where it stands beside the policy; the result
+ * file has all. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -60,7 +62,8 @@ done:
     return status;
 }
 
-static kv_status print_candidates(FILE *out, const kv_outcome *o, const bool *is_shown,
+/* The policy, then the candidates shown [n_shown]. */
+static kv_status print_candidates(FILE *out, const kv_outcome *o, const int64_t *shown,
                                   int64_t n_shown, kv_error *err)
 {
     static const char *const heads[] = {"",         "bytes",    "of the policy's", "additive",
@@ -74,15 +77,10 @@ static kv_status print_candidates(FILE *out, const kv_outcome *o, const bool *is
     for (int64_t i = 0; i < g.n_columns; i++) KV_TRY(kv_grid_set(&g, 0, i, heads[i], err));
     if (!is_any_verified) KV_TRY(kv_grid_set(&g, 0, 3, "error", err));
     KV_TRY(fill_row(&g, 1, o, &o->policy, err));
-    for (int64_t i = 0, line = 2; i < o->n_candidates; i++)
-        if (is_shown[i]) KV_TRY(fill_row(&g, line++, o, &o->candidates[i], err));
+    for (int64_t i = 0; i < n_shown; i++)
+        KV_TRY(fill_row(&g, 2 + i, o, &o->candidates[shown[i]], err));
     fputs("\n", out);
     kv_grid_print(out, &g, false);
-    int64_t const hidden = o->n_candidates - n_shown;
-    if (hidden > 0)
-        fprintf(out,
-                "and %" PRId64 " more, each no smaller and no better than another of its family\n",
-                hidden);
 done:
     kv_grid_free_contents(&g);
     return status;
@@ -152,26 +150,87 @@ static void print_best(FILE *out, const kv_outcome *o, const char *family)
                 family, best->name, best->bytes, error);
 }
 
+/* ---- which of them are shown ---- */
+
+/* The best of a family within the budget, and the nearest to the policy on each side: of those with
+ * fewer bytes the largest, of those with more the smallest, of those with less error the worst. */
+enum { BEST, SMALLER, LARGER, BETTER, N_PLACES };
+
+static bool is_of_frontier(const kv_candidate *c)
+{
+    return strcmp(c->family, "frontier") == 0;
+}
+
+static bool is_same_assignment(const kv_outcome *o, const kv_candidate *a, const kv_candidate *b)
+{
+    size_t const size = (size_t)o->problem->n_layers * sizeof *a->assignment;
+    return a->bytes == b->bytes && memcmp(a->assignment, b->assignment, size) == 0;
+}
+
+static void find_places(int64_t places[N_PLACES], const kv_outcome *o, const char *family)
+{
+    const kv_candidate *const p = &o->policy, *const all = o->candidates;
+    const kv_candidate *const best = best_of(o, family);
+    for (int k = 0; k < N_PLACES; k++) places[k] = -1;
+    if (best && !is_of_frontier(best)) places[BEST] = best - all;
+    for (int64_t i = 0; i < o->n_candidates; i++) {
+        const kv_candidate *const c = &all[i];
+        if (strcmp(c->family, family) != 0 || c->bytes < 0 || is_dominated(o, i)) continue;
+        int64_t *const side = &places[c->bytes < p->bytes ? SMALLER : LARGER];
+        bool const is_nearer = *side < 0 || (c->bytes < p->bytes ? c->bytes > all[*side].bytes
+                                                                 : c->bytes < all[*side].bytes);
+        if (c->bytes != p->bytes && is_nearer) *side = i;
+        if (is_of_frontier(c) || !(kv_error_beside(o, c, p) < kv_error_beside(o, p, c))) continue;
+        if (places[BETTER] < 0 || c->bytes < all[places[BETTER]].bytes) places[BETTER] = i;
+    }
+}
+
+/* Adds a family's rows, by rising bytes; an assignment that is already there stands once. */
+static void add_family(int64_t *shown, int64_t *n_shown, const kv_outcome *o, const char *family)
+{
+    int64_t places[N_PLACES];
+    int64_t const first = *n_shown;
+    find_places(places, o, family);
+    for (int k = 0; k < N_PLACES; k++) {
+        if (places[k] < 0) continue;
+        const kv_candidate *const c = &o->candidates[places[k]];
+        bool is_there = is_same_assignment(o, c, &o->policy);
+        for (int64_t i = 0; i < *n_shown; i++)
+            is_there |= is_same_assignment(o, c, &o->candidates[shown[i]]);
+        if (is_there) continue;
+        int64_t at = (*n_shown)++;
+        for (; at > first && o->candidates[shown[at - 1]].bytes > c->bytes; at--)
+            shown[at] = shown[at - 1];
+        shown[at] = places[k];
+    }
+}
+
+/* Whether no candidate before this one is of its family. */
+static bool is_first(const kv_outcome *o, int64_t candidate)
+{
+    for (int64_t k = 0; k < candidate; k++)
+        if (strcmp(o->candidates[k].family, o->candidates[candidate].family) == 0) return false;
+    return true;
+}
+
 kv_status kv_outcome_compare(FILE *out, const kv_outcome *o, kv_error *err)
 {
     kv_status status = KV_OK;
-    bool *is_shown = NULL;
+    int64_t *shown = NULL;
     int64_t n_shown = 0;
     if (o->n_candidates == 0) return KV_OK;
-    KV_TRY(kv_allocate((void **)&is_shown, (size_t)o->n_candidates, sizeof *is_shown, err));
-    for (int64_t i = 0; i < o->n_candidates; i++) {
-        is_shown[i] = !is_dominated(o, i);
-        n_shown += is_shown[i];
-    }
-    KV_TRY(print_candidates(out, o, is_shown, n_shown, err));
-    if (o->is_feasible) fputs("\n", out);
-    for (int64_t i = 0; o->is_feasible && i < o->n_candidates; i++) {
-        bool is_first = true;
-        for (int64_t k = 0; k < i; k++)
-            is_first &= strcmp(o->candidates[k].family, o->candidates[i].family) != 0;
-        if (is_first) print_best(out, o, o->candidates[i].family);
-    }
+    KV_TRY(kv_allocate((void **)&shown, (size_t)o->n_candidates, sizeof *shown, err));
+    for (int64_t i = 0; i < o->n_candidates; i++)
+        if (is_first(o, i)) add_family(shown, &n_shown, o, o->candidates[i].family);
+    KV_TRY(print_candidates(out, o, shown, n_shown, err));
+    fputs("\n", out);
+    for (int64_t i = 0; o->is_feasible && i < o->n_candidates; i++)
+        if (is_first(o, i) && !is_of_frontier(&o->candidates[i]))
+            print_best(out, o, o->candidates[i].family);
+    if (o->n_candidates > n_shown)
+        fprintf(out, "%" PRId64 " more: kvant show FILE --metric candidate\n",
+                o->n_candidates - n_shown);
 done:
-    kv_free(is_shown);
+    kv_free(shown);
     return status;
 }

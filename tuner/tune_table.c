@@ -201,6 +201,19 @@ done:
     return status;
 }
 
+/* Of every choice, from the states of its key and value. */
+static void set_sources(const kv_tuning *t)
+{
+    for (int64_t l = 0; l < t->layers; l++)
+        for (int64_t c = 0; c < t->problem->layers[l].n_choices; c++) {
+            kv_choice *const x = &t->problem->layers[l].choices[c];
+            bool const is_measured =
+                t->keys.state[l * t->keys.n + x->key] == KV_TABLE_MEASURED &&
+                t->values.state[l * t->values.n + x->value] == KV_TABLE_MEASURED;
+            x->source = is_measured ? KV_ERROR_SUMMED : KV_ERROR_ESTIMATED;
+        }
+}
+
 kv_status kv_tune_make_problem(kv_tuning *t, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -212,6 +225,7 @@ kv_status kv_tune_make_problem(kv_tuning *t, kv_error *err)
     for (int64_t l = 0; l < t->layers; l++) numbers[l] = t->geometry[l].number;
     KV_TRY(kv_problem_create(&t->problem, t->layers, numbers, &keys, &values,
                              (const int32_t(*)[2])t->pairs, t->n_pairs, err));
+    set_sources(t);
 done:
     kv_free(keys.error), kv_free(keys.bytes), kv_free(values.error), kv_free(values.bytes);
     kv_free(numbers);
@@ -238,7 +252,7 @@ kv_status kv_tune_pairs(kv_tuning *t, kv_error *err)
         for (int64_t c = 0; c < p->layers[s.layer[r]].n_choices; c++) {
             kv_choice *const choice = &p->layers[s.layer[r]].choices[c];
             if (choice->key == s.pair[r][0] && choice->value == s.pair[r][1])
-                choice->error = s.power[r];
+                choice->error = s.power[r], choice->source = KV_ERROR_MEASURED;
         }
     /* A choice is no longer the sum of its sides. */
     p->is_separable = false;
