@@ -26,8 +26,8 @@ static const kv_key_spec layer_rows[] = {
     {"kv_heads", KV_TYPE_INT, AT(kv_heads), "0", 1, 1e6, NULL, "", "key-value heads", 0, 0},
     {"head_dim", KV_TYPE_INT, AT(head_dim), "0", 1, 1e6, NULL, "", "channels of a head", 0, 0},
     {"window", KV_TYPE_INT, AT(window), "-1", 0, 1e9, NULL, "tokens", "0: full attention", 0, 0},
-    {"key_absmax", KV_TYPE_REAL, AT(key_absmax), "", 0, DBL_MAX, NULL, "", "largest |key|", 0, 0},
-    {"value_absmax", KV_TYPE_REAL, AT(value_absmax), "", 0, DBL_MAX, NULL, "", "largest |value|", 0,
+    {"key_absmax", KV_TYPE_REAL, AT(key_absmax), "", 0, FLT_MAX, NULL, "", "largest |key|", 0, 0},
+    {"value_absmax", KV_TYPE_REAL, AT(value_absmax), "", 0, FLT_MAX, NULL, "", "largest |value|", 0,
      0},
 };
 enum { N_LAYER_ROWS = sizeof layer_rows / sizeof layer_rows[0] };
