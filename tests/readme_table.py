@@ -25,7 +25,7 @@ tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
 tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
 PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained("tiny")
 model = LlamaForCausalLM(LlamaConfig(vocab_size=len(words), hidden_size=64, intermediate_size=64,
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16))
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32))
 for parameter in model.parameters():
     parameter.data *= 3
 model.save_pretrained("tiny")
@@ -76,7 +76,7 @@ def main():
         most = {t: max((float(r["error"]), r["scheme"]) for r in rows if r["tensor"] == t)[1]
                 for t in ("key", "value")}
         assert all(scheme.startswith("int2") for scheme in most.values()), most
-        limit = 2 * 90
+        limit = 2 * 180
         run(KVANT, "tune", "--table", "table.csv", "--max-bytes", str(limit), "-o", "out.h5", "--quiet")
         shown = run(KVANT, "show", "out.h5", "--metric", "frontier", "--format", "csv",
                     stdout=subprocess.PIPE).stdout
