@@ -11,7 +11,6 @@
 
 #include "kernels/backend.h"
 #include "kernels/bench.h"
-#include "kernels/file.h"
 #include "kernels/options.h"
 #include "kernels/shorthand.h"
 #include "kernels/text.h"
@@ -22,7 +21,7 @@
 #include "sim/check.h"
 #include "sim/metrics.h"
 #include "tuner/capacity.h"
-#include "tuner/engine.h"
+#include "tuner/export_file.h"
 #include "tuner/settings.h"
 #include "tuner/show_file.h"
 #include "tuner/strategies.h"
@@ -123,6 +122,7 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
+/* From here on Ctrl-C stops the run, which keeps what is done, not the program. */
 static void catch_interrupts(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
@@ -152,7 +152,6 @@ static kv_config_sources sources_of(const options *o)
                                .n_data_dirs = N_DATA_DIRS};
 }
 
-/* From here on Ctrl-C stops the run, not the program. */
 static kv_status start_session(kv_session *out, const options *o, kv_error *err)
 {
     *out = (kv_session){.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
@@ -166,7 +165,6 @@ static kv_status start_session(kv_session *out, const options *o, kv_error *err)
                         .argc = o->argc,
                         .argv = o->argv};
     if (o->threads.is_given) out->threads = (int)o->threads.value;
-    if (!o->dry_run) catch_interrupts();
     return kv_backend_find(&out->backend, o->backend ? o->backend : "auto", err);
 }
 
@@ -178,6 +176,7 @@ static kv_status run_sweep(const options *o, kv_error *err)
     kv_sweep_request const request = {
         .config = o->arguments[0], .result = o->output, .is_resumed = o->resume};
     kv_status const status = start_session(&session, o, err);
+    if (!o->dry_run) catch_interrupts();
     return status == KV_OK ? kv_sweep_files(&request, &session, err) : status;
 }
 
@@ -241,6 +240,7 @@ static kv_status run_tune(const options *o, kv_error *err)
     KV_TRY(read_budget(&budget, o, is_table_alone, err));
     if (o->format) KV_TRY(kv_table_find_format(&format, o->format, err));
     KV_TRY(start_session(&session, o, err));
+    if (!is_table_alone && !o->dry_run) catch_interrupts();
     KV_TRY(kv_tune_files(&end, &request, &session, err));
     *o->code = end.is_unfinished ? 1 : end.is_budget_met ? 0 : 3;
 done:
@@ -321,31 +321,15 @@ done:
 static kv_status run_export(const options *o, kv_error *err)
 {
     kv_status status = KV_OK;
-    const kv_engine *engine = NULL;
-    kv_policy policy = {0};
-    kv_text text = {0};
-    bool is_feasible = true;
-    const char *const outputs[] = {o->output, o->scales};
+    bool is_feasible;
+    kv_export_request r = {
+        .policy = o->arguments[0], .output = o->output, .options = {o->table, o->scales}};
     if (!o->engine)
         return KV_FAIL(err, KV_EREQUEST, "export needs --engine NAME; see kvant list engines");
-    KV_TRY(kv_engine_find(&engine, o->engine, err));
-    KV_TRY(kv_policy_read(&policy, o->arguments[0], err));
-    for (int i = 0; i < 2; i++) {
-        if (!outputs[i]) continue;
-        KV_TRY(kv_file_refuse_input(outputs[i], o->arguments[0], err));
-        KV_TRY(kv_file_refuse_input(outputs[i], o->table, err));
-        KV_TRY(kv_file_refuse_input(outputs[i], policy.result, err));
-    }
-    KV_TRY(kv_engine_export(&text, stderr, &is_feasible, engine, &policy,
-                            &(kv_engine_export_options){o->table, o->scales}, err));
-    if (o->output)
-        KV_TRY(kv_file_replace(o->output, text.data, text.length, err));
-    else
-        fputs(text.data, stdout);
+    KV_TRY(kv_engine_find(&r.engine, o->engine, err));
+    KV_TRY(kv_export_file(stdout, stderr, &is_feasible, &r, err));
     *o->code = is_feasible ? 0 : 3;
 done:
-    kv_text_free(&text);
-    kv_policy_free_contents(&policy);
     return status;
 }
 
