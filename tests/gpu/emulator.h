@@ -9,8 +9,8 @@
  * gpu_message(), and the runtime returns cudaErrorIllegalAddress until cudaDeviceReset().
  *
  * Not emulated: ptxas, register limits and launch bounds, weak memory beyond the race rule,
- * textures, streams that overlap, dynamic parallelism, time. One host thread at a time launches;
- * others wait.
+ * textures, streams that overlap, dynamic parallelism, time. Launches from several host threads
+ * wait for each other; the other calls are for one host thread at a time.
  *
  *     gpu_set_seed(3);
  *     gpu_fail(GPU_MALLOC, 2);                   // the second cudaMalloc from here on fails
