@@ -155,9 +155,10 @@ int64_t kv_fit_bits(const kv_fit *fit);
 kv_status kv_quantizer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *shape,
                             kv_error *err);
 
-/* The same for all fits of a layer's tensor; `layer` as in kv_quantizer_fit_shape. */
-kv_status kv_quantizer_layer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *layer,
-                                  kv_error *err);
+/* The bytes of all fits of a layer's tensor, their bits rounded up; `layer` as in
+ * kv_quantizer_fit_shape. */
+kv_status kv_quantizer_layer_bytes(int64_t *out, const kv_quantizer *q,
+                                   const kv_tensor_shape *layer, kv_error *err);
 
 KV_EXTERN_C_END
 

@@ -102,12 +102,14 @@ kv_tensor_shape kv_quantizer_fit_shape(const kv_quantizer *q, const kv_tensor_sh
     return shape;
 }
 
-kv_status kv_quantizer_layer_bits(int64_t *out, const kv_quantizer *q, const kv_tensor_shape *layer,
-                                  kv_error *err)
+kv_status kv_quantizer_layer_bytes(int64_t *out, const kv_quantizer *q,
+                                   const kv_tensor_shape *layer, kv_error *err)
 {
     kv_tensor_shape const shape = kv_quantizer_fit_shape(q, layer);
-    kv_status const status = kv_quantizer_bits(out, q, &shape, err);
-    if (status == KV_OK && !kv_multiply_sizes(*out, layer->heads / shape.heads, out))
+    int64_t bits;
+    kv_status const status = kv_quantizer_bits(&bits, q, &shape, err);
+    if (status == KV_OK && !kv_multiply_sizes(bits, layer->heads / shape.heads, &bits))
         return KV_FAIL(err, KV_EREQUEST, "the stored bits of a layer do not fit 64 bits");
+    if (status == KV_OK) *out = bits / 8 + (bits % 8 > 0);
     return status;
 }

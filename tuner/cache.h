@@ -1,6 +1,7 @@
 /* Measurements kept by content: a log of (key, numbers), where the key is a SHA-256 of everything
  * the numbers depend on (kvant's version, the configuration's heads, streams, seed, assignment), so
- * that a measurement found is always the right one. Appended as they are made, checksummed; a torn
+ * that a measurement found is the right one; of builds from uncommitted changes only the revision
+ * they started from is known. Appended as they are made, checksummed; a torn
  * last record is dropped. One process at a time works on a file (locked).
  *
  *     kv_cache_open(&cache, "out.h5.cache", &err);

@@ -107,8 +107,8 @@ static kv_status check_layers(const kv_scheme *scheme, int64_t n_layers, const c
 
 /* ---- sizes ---- */
 
-kv_status kv_capacity_class_bits(int64_t *out, const kv_capacity_class *c, int64_t tokens,
-                                 kv_error *err)
+kv_status kv_capacity_class_bytes(int64_t *out, const kv_capacity_class *c, int64_t tokens,
+                                  kv_error *err)
 {
     int64_t key, value;
     kv_tensor_shape shape = {.heads = c->kv_heads,
@@ -116,24 +116,18 @@ kv_status kv_capacity_class_bits(int64_t *out, const kv_capacity_class *c, int64
                              .head_dim = c->head_dim,
                              .rotary_dim = c->rotary_dim,
                              .is_rope_interleaved = c->is_rope_interleaved};
-    kv_status status = kv_quantizer_layer_bits(&key, c->key, &shape, err);
+    kv_status status = kv_quantizer_layer_bytes(&key, c->key, &shape, err);
     shape.rotary_dim = 0;
-    if (status == KV_OK) status = kv_quantizer_layer_bits(&value, c->value, &shape, err);
-    if (status == KV_OK && key > INT64_MAX - value)
-        status = KV_FAIL(err, KV_EREQUEST, "a layer's bits do not fit into a 64-bit number");
-    if (status == KV_OK) *out = key + value;
+    if (status == KV_OK) status = kv_quantizer_layer_bytes(&value, c->value, &shape, err);
+    if (status == KV_OK) *out = key + value; /* each below 2^61 */
     return status;
 }
 
-/* Whole bytes of one layer. */
-static kv_status class_bytes(int64_t *out, const kv_capacity_class *c, int64_t tokens,
-                             kv_error *err)
+/* Of a sequence: within the layer's window. */
+static kv_status cut_bytes(int64_t *out, const kv_capacity_class *c, int64_t tokens, kv_error *err)
 {
-    int64_t bits;
     bool const is_cut = c->window && c->window < tokens;
-    kv_status const status = kv_capacity_class_bits(&bits, c, is_cut ? c->window : tokens, err);
-    if (status == KV_OK) *out = bits / 8 + (bits % 8 > 0);
-    return status;
+    return kv_capacity_class_bytes(out, c, is_cut ? c->window : tokens, err);
 }
 
 static kv_status sequence_bytes(int64_t *out, const kv_capacity_model *m, int64_t tokens,
@@ -146,7 +140,7 @@ static kv_status sequence_bytes(int64_t *out, const kv_capacity_model *m, int64_
         if (m->has_pages)
             bytes = kv_capacity_pages_of(&m->pages, &m->classes[i], tokens) * m->pages.page_bytes;
         else
-            KV_TRY(class_bytes(&bytes, &m->classes[i], tokens, err));
+            KV_TRY(cut_bytes(&bytes, &m->classes[i], tokens, err));
         if (!kv_multiply_sizes(bytes, m->classes[i].count, &bytes) || bytes > INT64_MAX - sum)
             KV_TRY(KV_FAIL(err, KV_EREQUEST, "the cache's bytes do not fit into a 64-bit number"));
         sum += bytes;
@@ -265,7 +259,7 @@ static kv_status add_layer(kv_capacity *c, kv_capacity_model sides[2], const kv_
     for (int side = 0; side < 2; side++) {
         kv_scheme_pair const pair = kv_scheme_at(schemes[side], number);
         kv_capacity_class const class = class_of(heads, pair);
-        KV_TRY(class_bytes(bytes[side], &class, c->context, err));
+        KV_TRY(cut_bytes(bytes[side], &class, c->context, err));
         add_class(&sides[side], &class);
         if (side) continue;
         KV_TRY(kv_duplicate(&layer->key, pair.key_text, err));

@@ -1,8 +1,9 @@
 /* How much memory a model's cache takes under a policy or a scheme, and what fits into a given one.
  *
- * Stored bits are kv_quantizer_bits', of each layer's keys and values with all their scales,
- * rounded up to bytes per layer; a layer with a sliding window stores min(window, context) tokens.
- * The same model with everything at f16 stands beside each figure. GiB = 2^30 bytes throughout.
+ * Stored bytes are those that tunings count (kv_quantizer_layer_bytes), of each layer's keys and of
+ * its values with all their scales; a layer with a sliding window stores min(window, context)
+ * tokens. The same model with everything at f16 stands beside each figure. GiB = 2^30 bytes
+ * throughout.
  *
  * With pages, memory is handed out as vLLM does: a page holds a block of tokens of one layer, and
  * all pages have one size. Where layers are of two sizes (a quantized type, and the model's own in

@@ -51,12 +51,12 @@ static kv_status find_token_bytes(kv_capacity_class *c, kv_error *err)
                            "--pages: %s keeps some tokens at 16 bits, a page holds tokens of one "
                            "size",
                            i ? c->value_text : c->key_text);
-    KV_TRY(kv_capacity_class_bits(&before, c, LONG, err));
-    KV_TRY(kv_capacity_class_bits(&after, c, LONG + MORE, err));
-    if ((after - before) % (8 * MORE) != 0)
+    KV_TRY(kv_capacity_class_bytes(&before, c, LONG, err));
+    KV_TRY(kv_capacity_class_bytes(&after, c, LONG + MORE, err));
+    if ((after - before) % MORE != 0)
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "--pages: %s | %s takes no whole number of bytes a token",
                        c->key_text, c->value_text));
-    c->token_bytes = (after - before) / (8 * MORE);
+    c->token_bytes = (after - before) / MORE;
 done:
     return status;
 }

@@ -32,8 +32,8 @@ typedef struct {
 } kv_capacity_model;
 
 /* Of one layer that stores so many tokens, whatever its window. */
-kv_status kv_capacity_class_bits(int64_t *out, const kv_capacity_class *class, int64_t tokens,
-                                 kv_error *err);
+kv_status kv_capacity_class_bytes(int64_t *out, const kv_capacity_class *class, int64_t tokens,
+                                  kv_error *err);
 
 /* KV_EREQUEST for layers that cannot be paged so. */
 kv_status kv_capacity_plan_pages(kv_capacity_model *model, int64_t block, int64_t in_flight,

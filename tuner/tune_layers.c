@@ -79,16 +79,13 @@ done:
 static kv_status stored_bytes(int64_t *bytes, const kv_tuning *t, const kv_quantizer *q,
                               const kv_layer *layer, bool is_key, kv_error *err)
 {
-    int64_t bits;
     bool const is_cut = layer->window > 0 && layer->window < t->context;
     kv_tensor_shape const shape = {.heads = layer->kv_heads,
                                    .tokens = is_cut ? layer->window : t->context,
                                    .head_dim = layer->head_dim,
                                    .rotary_dim = is_key ? layer->rotary_dim : 0,
                                    .is_rope_interleaved = layer->is_rope_interleaved};
-    kv_status const status = kv_quantizer_layer_bits(&bits, q, &shape, err);
-    if (status == KV_OK) *bytes = bits / 8 + (bits % 8 > 0);
-    return status;
+    return kv_quantizer_layer_bytes(bytes, q, &shape, err);
 }
 
 kv_status kv_tune_layer_heads(kv_heads **out, const kv_tuning *t, int64_t layer, int64_t seed,
