@@ -142,6 +142,7 @@ def test_result():
     check("complete" in summary and "config" in summary, summary)
     sha256 = re.search(r"config_sha256: ([0-9a-f]{64})", policy)
     check(sha256 and sha256[1] in summary, "the policy names its configuration", policy)
+    check("\nresult: c.h5\n" in policy, "beside each other they may be moved", policy)
     check(re.search(r"^[0-9]+ more: kvant show FILE --metric candidate$", out, re.M), out)
     run("show", "c.h5", "--metric", "policy", "--format", "csv")
     again_out, again_err, again = tune("--threads", "3")  # everything is in the cache
@@ -174,6 +175,11 @@ def test_dry_run():
     write("c.yaml", out)
     again, _ = run("tune", "c.yaml", "--dry-run")
     check(again == out, "the effective configuration reads back")
+    checked, _ = run("check", "c.yaml")
+    check(out.startswith(checked) and "tune:" in checked, "check prints it", checked)
+    write("c.yaml", HEADS + "tune: {max_error: 0.1}\n")
+    _, notes = run("sweep", "c.yaml", code=2)
+    check(notes == "kvant: c.yaml: has no schemes; it is for kvant tune\n", notes)
     keys, _ = run("list", "keys")
     for key in ("tune.max_error", "tune.held_out", "tune.pin", "tune.baselines"):
         check(key in keys, key)

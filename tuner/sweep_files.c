@@ -11,6 +11,7 @@
 #include "results/table.h"
 #include "sim/heads_keys.h"
 #include "sim/sweep.h"
+#include "tuner/settings.h"
 
 /* What the sweep's sink needs. */
 typedef struct {
@@ -131,8 +132,15 @@ kv_status kv_sweep_files(const kv_sweep_request *request, const kv_session *sess
     kv_status status = KV_OK;
     kv_config config = {0};
     kv_sweep *sweep = NULL;
+    kv_tune_settings settings = {0}; /* one file may serve both; here its tune: is only checked */
+    kv_config_section const section = kv_tune_section(&settings);
+    kv_config_sources sources = session->sources;
     char *text = NULL;
-    KV_TRY(kv_config_load(&config, request->config, &session->sources, err));
+    sources.sections = &section, sources.n_sections = 1;
+    KV_TRY(kv_config_load(&config, request->config, &sources, err));
+    if (!config.n_schemes)
+        KV_TRY(
+            KV_FAIL(err, KV_EREQUEST, "%s: has no schemes; it is for kvant tune", request->config));
     KV_TRY(kv_config_text(&text, &config, err));
     KV_TRY(kv_sweep_create(&sweep, &config, err));
     if (session->is_dry) {
@@ -143,6 +151,7 @@ kv_status kv_sweep_files(const kv_sweep_request *request, const kv_session *sess
 done:
     kv_free(text);
     kv_sweep_free(sweep);
+    kv_tune_settings_free_contents(&settings);
     kv_config_free_contents(&config);
     return status;
 }

@@ -51,6 +51,17 @@ typedef struct {
     const kv_provenance *provenance;
 } target;
 
+/* The result as the policy names it: beside it by its name alone, so that both may be moved. */
+static kv_status name_result(char **out, const target *to, kv_error *err)
+{
+    const char *const slash = strrchr(to->result, '/');
+    size_t const folder = slash ? (size_t)(slash - to->result) + 1 : 0;
+    bool const is_beside =
+        strncmp(to->result, to->policy, folder) == 0 && !strchr(to->policy + folder, '/');
+    if (is_beside) return kv_duplicate(out, to->result + folder, err);
+    return kv_file_whole_path(out, to->result, err);
+}
+
 static kv_status write_policy(const target *to, const kv_outcome *outcome, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -59,7 +70,7 @@ static kv_status write_policy(const target *to, const kv_outcome *outcome, kv_er
     const char *const config_text = to->provenance->config_text;
     kv_sha256_hex(digest, config_text, strlen(config_text));
     KV_TRY(kv_outcome_policy(&policy, outcome, err));
-    KV_TRY(kv_file_whole_path(&policy.result, to->result, err));
+    KV_TRY(name_result(&policy.result, to, err));
     KV_TRY(kv_duplicate(&policy.version, kv_this_build.version, err));
     KV_TRY(kv_duplicate(&policy.git, kv_this_build.git_revision, err));
     KV_TRY(kv_duplicate(&policy.config_sha256, digest, err));

@@ -1,7 +1,7 @@
-/* What `kvant check` does: a configuration is validated and printed with every default filled in
- * and policies written out, so that it can be run as it is; a policy in its canonical form. */
-#ifndef KVANT_SIM_CHECK_H
-#define KVANT_SIM_CHECK_H
+/* What `kvant check` does: a configuration, of a sweep or a tuning, is validated and printed
+ * with every default filled in and policies written out, so that it can be run as it is; a policy in its canonical form. */
+#ifndef KVANT_TUNER_CHECK_FILE_H
+#define KVANT_TUNER_CHECK_FILE_H
 
 #include "sim/config.h"
 

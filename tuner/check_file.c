@@ -1,9 +1,10 @@
-/* Validating a configuration or a policy: see check.h. */
-#include "sim/check.h"
+/* Validating a configuration or a policy: see check_file.h. */
+#include "tuner/check_file.h"
 
 #include "kernels/memory.h"
 #include "sim/policy.h"
 #include "sim/sweep.h"
+#include "tuner/settings.h"
 
 static kv_status check_policy(FILE *out, FILE *notes, const char *path, kv_error *err)
 {
@@ -26,15 +27,24 @@ static kv_status check_config(FILE *out, const char *path, const kv_config_sourc
 {
     kv_status status = KV_OK;
     kv_config config = {0};
+    kv_tune_settings settings = {0};
+    kv_config_section const section = kv_tune_section(&settings);
+    kv_config_sources with_tune = *sources;
     kv_sweep *sweep = NULL;
     char *text = NULL;
-    KV_TRY(kv_config_load(&config, path, sources, err));
-    KV_TRY(kv_sweep_create(&sweep, &config, err));
+    kv_text tune = {0};
+    with_tune.sections = &section, with_tune.n_sections = 1;
+    KV_TRY(kv_config_load(&config, path, &with_tune, err));
+    if (config.n_schemes) KV_TRY(kv_sweep_create(&sweep, &config, err));
     KV_TRY(kv_config_text(&text, &config, err));
+    if (settings.is_given) KV_TRY(kv_tune_settings_text(&tune, &settings, err));
     fputs(text, out);
+    if (tune.data) fputs(tune.data, out);
 done:
     kv_free(text);
+    kv_text_free(&tune);
     kv_sweep_free(sweep);
+    kv_tune_settings_free_contents(&settings);
     kv_config_free_contents(&config);
     return status;
 }
