@@ -1,5 +1,6 @@
 /* What `kvant check` does: a configuration, of a sweep or a tuning, is validated and printed
- * with every default filled in and policies written out, so that it can be run as it is; a policy in its canonical form. */
+ * with every default filled in and policies written out, so that it can be run as it is; a policy
+ * in its canonical form. */
 #ifndef KVANT_TUNER_CHECK_FILE_H
 #define KVANT_TUNER_CHECK_FILE_H
 
