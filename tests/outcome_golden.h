@@ -109,8 +109,7 @@ static const char *const report_verified =
     "random 7                             100            0.769   0.08367      0.08     0.081  0.08 "
     "... 0.082     20\n"
     "\n"
-    "Family uniform: the cheapest within the budget is uniform int8/channel | int8/token: 130 "
-    "bytes, 1.000 times the policy's.\n"
+    "Family uniform: none was run end to end.\n"
     "A BASELINE IS CHEAPER: random 7 stores 100 bytes with error 0.081; the policy 130 with "
     "0.095.\n"
     "4 more: kvant show FILE --metric candidate\n";

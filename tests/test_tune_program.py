@@ -84,6 +84,8 @@ GOLDEN = [
     (TUNE, ["--policy", "c.yaml"], 2,
      "kvant: c.yaml is read by this run; name another output"),
     (TUNE, ["--policy", "c.h5"], 2, "kvant: c.h5 cannot be both the result and the policy"),
+    (TUNE, ["--policy", "c.h5.cache"], 2,
+     "kvant: c.h5.cache cannot be both the policy and the cache"),
     (TUNE, ["--time-limit", "1e-6"], 1,
      "kvant: 0 measurements are kept in c.h5.cache; the same command goes on\n"
      "kvant: stopped before the tuning was finished"),
@@ -162,7 +164,7 @@ def test_result():
     check("Layer 2: " in out, out)
     write("c.yaml", HEADS.replace("seeds: 2", "seeds: 1") + "tune: {match: q4_0}\n")
     out, _, _ = tune()
-    check("match q4_0 | q4_0" in out and ": met" in out, out)
+    check("match q4_0 | q4_0" in out and ": met: no more in the paired difference" in out, out)
     return fresh_out, fresh
 
 

@@ -80,8 +80,10 @@ static kv_status print_head(FILE *out, const kv_outcome *o, kv_error *err)
     if (!o->is_complete) fputs("NOT COMPLETE: cut short; the best so far\n", out);
     row(out, "budget");
     fprintf(out, "%s: ", budget.data);
+    bool const is_paired = o->budget.kind == KV_BUDGET_MATCH && o->is_verified;
     if (o->is_budget_met)
-        fputs("met\n", out);
+        fputs(is_paired ? "met: no more in the paired difference on the held-out seeds\n" : "met\n",
+              out);
     else if (!o->is_feasible)
         fprintf(out, "NOT MET: no choice has so %s; below is the nearest, of least %s\n",
                 is_on_error ? "small an error" : "few bytes", is_on_error ? "error" : "bytes");

@@ -86,11 +86,25 @@ done:
     return status;
 }
 
+/* Beside a policy that was run end to end only what was run as well counts. */
+static bool is_comparable(const kv_outcome *o, const kv_candidate *c)
+{
+    return c->bytes >= 0 && (!o->is_verified || !isnan(c->verified) || !isnan(c->held_out));
+}
+
+static bool is_any_comparable(const kv_outcome *o, const char *family)
+{
+    for (int64_t i = 0; i < o->n_candidates; i++)
+        if (strcmp(o->candidates[i].family, family) == 0 && is_comparable(o, &o->candidates[i]))
+            return true;
+    return false;
+}
+
 /* On held-out seeds the upper end of the interval counts, as it does for the policy. */
 static bool is_within(const kv_outcome *o, const kv_candidate *c)
 {
     double const slack = 1 + 1e-12;
-    if (c->bytes < 0) return false;
+    if (!is_comparable(o, c)) return false;
     if (kv_budget_is_on_error(o->budget.kind) && !isnan(c->held_out_high))
         return c->held_out_high <= o->budget.limit * slack;
     if (kv_budget_is_on_error(o->budget.kind))
@@ -124,7 +138,8 @@ static void print_best(FILE *out, const kv_outcome *o, const char *family)
     const kv_candidate *const best = best_of(o, family), *const p = &o->policy;
     bool const is_on_error = kv_budget_is_on_error(o->budget.kind);
     if (!best) {
-        fprintf(out, "Family %s: none is within the budget.\n", family);
+        fprintf(out, "Family %s: none %s.\n", family,
+                is_any_comparable(o, family) ? "is within the budget" : "was run end to end");
         return;
     }
     double const error = kv_error_beside(o, best, p), own = kv_error_beside(o, p, best);

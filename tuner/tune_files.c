@@ -276,6 +276,8 @@ static kv_status name_outputs(run *r, kv_error *err)
                            r->result));
     KV_TRY(kv_text_add(&cache, err, "%s.cache", r->result));
     r->policy = kv_text_take(&policy), r->cache = kv_text_take(&cache);
+    if (strcmp(r->policy, r->cache) == 0)
+        KV_TRY(KV_FAIL(err, KV_EREQUEST, "%s cannot be both the policy and the cache", r->policy));
     KV_TRY(check_outputs(r->result, r->policy, q->config, err));
     KV_TRY(check_outputs(r->result, r->policy, r->config.heads.capture, err));
     KV_TRY(check_outputs(r->result, r->policy, *r->settings.table ? r->settings.table : NULL, err));
