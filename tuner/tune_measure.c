@@ -136,9 +136,16 @@ static double flops_of(const missing *m, int64_t first, int64_t n)
     return isnan(flops) ? 0 : flops;
 }
 
-/* How many of the missing runs from `first` on make the next pass: all, or the largest half,
- * quarter
- * ... that takes no longer than PASS_S. */
+/* Within a time limit several passes should end: what a pass measured is lost when it is stopped.
+ */
+static double longest_pass_s(const kv_tuning *t)
+{
+    double const limit = t->environment.time_limit;
+    return limit > 0 && limit < 4 * PASS_S ? limit / 4 : PASS_S;
+}
+
+/* How many of the missing runs from `first` on make the next pass: all, or the largest half, third
+ * ... that takes no longer than that. */
 static int64_t pass_size(double *flops, const missing *m, int64_t first)
 {
     double fixed, each;
@@ -150,7 +157,7 @@ static int64_t pass_size(double *flops, const missing *m, int64_t first)
         int64_t const size = (n + parts - 1) / parts;
         *flops = flops_of(m, first, size);
         bool const fits = (double)size * (double)(streams * width) * BYTES_PER_NUMBER < PASS_BYTES;
-        if (size == 1 || (fits && !(*flops * each > PASS_S))) return size;
+        if (size == 1 || (fits && !(*flops * each > longest_pass_s(m->t)))) return size;
     }
 }
 
