@@ -17,7 +17,7 @@ static void test_cache(void)
     path_of(path, "small.cache");
     unlink(path);
     for (int i = 0; i < 4; i++) {
-        char text[8];
+        char text[16];
         snprintf(text, sizeof text, "%d", i);
         kv_cache_key(key[i], text);
     }

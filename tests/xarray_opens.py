@@ -27,7 +27,7 @@ def check(data):
     assert [str(s) for s in data["scheme"].values] == SCHEMES, data["scheme"].values
     assert data["heads.tokens"].values.tolist() == TOKENS
     assert data["heads.tokens"].attrs["units"] == "1"
-    assert list(data.data_vars) == ["z", "key_scheme", "scalar"], list(data.data_vars)
+    assert list(data.data_vars) == ["z", "key_scheme", "scalar", "which"], list(data.data_vars)
     z = data["z"]
     assert z.dims == ("scheme", "heads.tokens", "a") and z.dtype == np.float64, z
     count = np.arange(15)
@@ -37,6 +37,7 @@ def check(data):
     assert z.attrs["combine"] == "max", z.attrs
     assert [str(s) for s in data["key_scheme"].values] == SCHEMES
     assert np.isnan(data["scalar"].values) and data["scalar"].attrs["units"] == "s"
+    assert data["which"].dims == ("a",) and data["which"].attrs["labels"] == "scheme"
     picked = data["z"].sel({"scheme": "2é", "heads.tokens": 1026})
     np.testing.assert_array_equal(picked.values, [0.1 * 12])
     attrs = data.attrs
