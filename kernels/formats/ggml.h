@@ -54,6 +54,46 @@ KV_HD uint32_t kv_ggml_code(float t, int32_t top)
     return (uint32_t)(q < top ? q : top);
 }
 
+/* The types whose value is (code - half) * d: codes [32] of x under the signed d = m / -half, m the
+ * largest x, which is returned. 0.5 <= x / d + half + 0.5 <= 2 half + 0.5, up to a rounding. */
+KV_HD float kv_ggml_encode_signed(uint32_t *codes, const float *x, int32_t half)
+{
+    const float d = kv_ggml_largest(x) / -(float)half, id = kv_ggml_inverse(d);
+    for (int i = 0; i < 32; i++) {
+        const float t = x[i] * id;
+        codes[i] = kv_ggml_code(t + ((float)half + 0.5f), 2 * half - 1);
+    }
+    return d;
+}
+
+KV_HD void kv_ggml_decode_signed(float *x, const uint32_t *codes, float d, int32_t half)
+{
+    for (int i = 0; i < 32; i++) x[i] = (float)((int32_t)codes[i] - half) * d;
+}
+
+/* The types whose value is code * d + m: codes [32] of x, up to `top`. Returns d. */
+KV_HD float kv_ggml_encode_from(uint32_t *codes, float *m, const float *x, int32_t top)
+{
+    float low, high;
+    kv_ggml_extremes(&low, &high, x);
+    const float d = (high - low) / (float)top, id = kv_ggml_inverse(d);
+    for (int i = 0; i < 32; i++) {
+        const float t = (x[i] - low) * id;
+        codes[i] = kv_ggml_code(id > 0.0f ? t + 0.5f : 0.0f, top);
+    }
+    *m = low;
+    return d;
+}
+
+/* code * d is exact, so that a compiler's fused multiply-add changes no value. */
+KV_HD void kv_ggml_decode_from(float *x, const uint32_t *codes, float d, float m)
+{
+    for (int i = 0; i < 32; i++) {
+        const float scaled = (float)(int32_t)codes[i] * d;
+        x[i] = scaled + m;
+    }
+}
+
 /* q [16] from the low nibbles of codes [32], and back. */
 KV_HD void kv_ggml_put_nibbles(uint8_t *q, const uint32_t *codes)
 {

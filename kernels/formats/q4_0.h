@@ -23,13 +23,8 @@ static_assert(sizeof(kv_q4_0_block) * 8 == KV_Q4_0_BITS_PER_BLOCK, "q4_0 blocks 
 
 KV_HD void kv_q4_0_encode_block(kv_q4_0_block *block, const float *x)
 {
-    const float d = kv_ggml_largest(x) / -8.0f, id = kv_ggml_inverse(d);
     uint32_t codes[32];
-    for (int i = 0; i < 32; i++) {
-        const float t = x[i] * id;
-        codes[i] = kv_ggml_code(t + 8.5f, 15); /* 0.5 <= t + 8.5 <= 16.5, up to a rounding */
-    }
-    block->d = (uint16_t)kv_f16_encode(d);
+    block->d = (uint16_t)kv_f16_encode(kv_ggml_encode_signed(codes, x, 8));
     kv_ggml_put_nibbles(block->q, codes);
 }
 
@@ -40,10 +35,9 @@ KV_HD void kv_q4_0_block_codes(uint32_t *codes, const kv_q4_0_block *block)
 
 KV_HD void kv_q4_0_decode_block(float *x, const kv_q4_0_block *block)
 {
-    const float d = kv_f16_decode(block->d);
     uint32_t codes[32];
     kv_q4_0_block_codes(codes, block);
-    for (int i = 0; i < 32; i++) x[i] = (float)((int32_t)codes[i] - 8) * d;
+    kv_ggml_decode_signed(x, codes, kv_f16_decode(block->d), 8);
 }
 
 #endif

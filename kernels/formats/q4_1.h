@@ -4,9 +4,8 @@
  *     m = min x, d = (max x - m) / 15, q = min(15, trunc((x - m) * (1/d) + 0.5)),
  *     value = q * f16(d) + f16(m)
  *
- * Codes come from the unrounded d and m; see ggml.h. q * f16(d) is exact, so that a compiler's
- * fused multiply-add changes no value. Where 1/d is 0 codes are 0; where d or m pass f16's range
- * values are not finite. */
+ * Codes come from the unrounded d and m; see ggml.h. Where 1/d is 0 codes are 0; where d or m pass
+ * f16's range values are not finite. */
 #ifndef KVANT_KERNELS_FORMATS_Q4_1_H
 #define KVANT_KERNELS_FORMATS_Q4_1_H
 
@@ -24,14 +23,9 @@ static_assert(sizeof(kv_q4_1_block) * 8 == KV_Q4_1_BITS_PER_BLOCK, "q4_1 blocks 
 
 KV_HD void kv_q4_1_encode_block(kv_q4_1_block *block, const float *x)
 {
-    float m, maximum;
-    kv_ggml_extremes(&m, &maximum, x);
-    const float d = (maximum - m) / 15.0f, id = kv_ggml_inverse(d);
     uint32_t codes[32];
-    for (int i = 0; i < 32; i++) {
-        const float t = (x[i] - m) * id;
-        codes[i] = kv_ggml_code(id > 0.0f ? t + 0.5f : 0.0f, 15);
-    }
+    float m;
+    const float d = kv_ggml_encode_from(codes, &m, x, 15);
     block->d = (uint16_t)kv_f16_encode(d);
     block->m = (uint16_t)kv_f16_encode(m);
     kv_ggml_put_nibbles(block->q, codes);
@@ -44,13 +38,9 @@ KV_HD void kv_q4_1_block_codes(uint32_t *codes, const kv_q4_1_block *block)
 
 KV_HD void kv_q4_1_decode_block(float *x, const kv_q4_1_block *block)
 {
-    const float d = kv_f16_decode(block->d), m = kv_f16_decode(block->m);
     uint32_t codes[32];
     kv_q4_1_block_codes(codes, block);
-    for (int i = 0; i < 32; i++) {
-        const float scaled = (float)(int32_t)codes[i] * d;
-        x[i] = scaled + m;
-    }
+    kv_ggml_decode_from(x, codes, kv_f16_decode(block->d), kv_f16_decode(block->m));
 }
 
 #endif

@@ -23,13 +23,8 @@ static_assert(sizeof(kv_q5_0_block) * 8 == KV_Q5_0_BITS_PER_BLOCK, "q5_0 blocks 
 
 KV_HD void kv_q5_0_encode_block(kv_q5_0_block *block, const float *x)
 {
-    const float d = kv_ggml_largest(x) / -16.0f, id = kv_ggml_inverse(d);
     uint32_t codes[32];
-    for (int i = 0; i < 32; i++) {
-        const float t = x[i] * id;
-        codes[i] = kv_ggml_code(t + 16.5f, 31); /* 0.5 <= t + 16.5 <= 32.5, up to a rounding */
-    }
-    block->d = (uint16_t)kv_f16_encode(d);
+    block->d = (uint16_t)kv_f16_encode(kv_ggml_encode_signed(codes, x, 16));
     kv_ggml_put_fifth(block->high, codes);
     kv_ggml_put_nibbles(block->q, codes);
 }
@@ -42,10 +37,9 @@ KV_HD void kv_q5_0_block_codes(uint32_t *codes, const kv_q5_0_block *block)
 
 KV_HD void kv_q5_0_decode_block(float *x, const kv_q5_0_block *block)
 {
-    const float d = kv_f16_decode(block->d);
     uint32_t codes[32];
     kv_q5_0_block_codes(codes, block);
-    for (int i = 0; i < 32; i++) x[i] = (float)((int32_t)codes[i] - 16) * d;
+    kv_ggml_decode_signed(x, codes, kv_f16_decode(block->d), 16);
 }
 
 #endif

@@ -23,14 +23,9 @@ static_assert(sizeof(kv_q5_1_block) * 8 == KV_Q5_1_BITS_PER_BLOCK, "q5_1 blocks 
 
 KV_HD void kv_q5_1_encode_block(kv_q5_1_block *block, const float *x)
 {
-    float m, maximum;
-    kv_ggml_extremes(&m, &maximum, x);
-    const float d = (maximum - m) / 31.0f, id = kv_ggml_inverse(d);
     uint32_t codes[32];
-    for (int i = 0; i < 32; i++) {
-        const float t = (x[i] - m) * id;
-        codes[i] = kv_ggml_code(id > 0.0f ? t + 0.5f : 0.0f, 31);
-    }
+    float m;
+    const float d = kv_ggml_encode_from(codes, &m, x, 31);
     block->d = (uint16_t)kv_f16_encode(d);
     block->m = (uint16_t)kv_f16_encode(m);
     kv_ggml_put_fifth(block->high, codes);
@@ -45,13 +40,9 @@ KV_HD void kv_q5_1_block_codes(uint32_t *codes, const kv_q5_1_block *block)
 
 KV_HD void kv_q5_1_decode_block(float *x, const kv_q5_1_block *block)
 {
-    const float d = kv_f16_decode(block->d), m = kv_f16_decode(block->m);
     uint32_t codes[32];
     kv_q5_1_block_codes(codes, block);
-    for (int i = 0; i < 32; i++) {
-        const float scaled = (float)(int32_t)codes[i] * d;
-        x[i] = scaled + m;
-    }
+    kv_ggml_decode_from(x, codes, kv_f16_decode(block->d), kv_f16_decode(block->m));
 }
 
 #endif
