@@ -81,15 +81,19 @@ size_t kv_utf8_length(const char *text)
     return n;
 }
 
-const char *kv_bytes_text(char out[KV_BYTES_TEXT], double bytes)
+kv_byte_unit kv_byte_unit_for(double bytes)
 {
-    static const struct {
-        const char *name;
-        double bytes;
-    } units[] = {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"bytes", 1}};
+    static const kv_byte_unit units[] = {
+        {"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"bytes", 1}};
     int i = 0;
     while (units[i].bytes > 1 && bytes < units[i].bytes) i++;
-    snprintf(out, KV_BYTES_TEXT, "%.4g %s", bytes / units[i].bytes, units[i].name);
+    return units[i];
+}
+
+const char *kv_bytes_text(char out[KV_BYTES_TEXT], double bytes)
+{
+    kv_byte_unit const unit = kv_byte_unit_for(bytes);
+    snprintf(out, KV_BYTES_TEXT, "%.4g %s", bytes / unit.bytes, unit.name);
     return out;
 }
 

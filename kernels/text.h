@@ -30,6 +30,13 @@ const char *kv_real_text(char out[KV_REAL_TEXT], double value);
  * overlong forms, no surrogates, nothing beyond U+10FFFF). */
 size_t kv_utf8_length(const char *text);
 
+/* The largest binary unit that `bytes` reaches: "TiB" ... "KiB", "bytes". */
+typedef struct {
+    const char *name;
+    double bytes;
+} kv_byte_unit;
+kv_byte_unit kv_byte_unit_for(double bytes);
+
 /* So many bytes in the largest binary unit they reach, to four digits: "435.5 MiB", "12 bytes". */
 enum { KV_BYTES_TEXT = 32 };
 const char *kv_bytes_text(char out[KV_BYTES_TEXT], double bytes);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/memory.h"
+#include "kernels/text.h"
 #include "results/figure.h"
 #include "results/gnuplot.h"
 
@@ -34,19 +35,12 @@ static char *const *texts_of(const kv_record *record, const char *name, int64_t 
     return a && a->texts && a->count == count ? a->texts : NULL;
 }
 
-/* The unit that suits sizes up to this one. */
-typedef struct {
-    const char *name;
-    double bytes;
-} size_unit;
-
-static size_unit unit_for(double largest)
+/* The unit of an axis up to `largest`, so that it spans four of them. */
+static kv_byte_unit axis_unit(double largest)
 {
-    static const size_unit units[] = {
-        {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"byte", 1}};
-    size_t i = 0;
-    while (units[i].bytes > 1 && largest < 4 * units[i].bytes) i++;
-    return units[i];
+    kv_byte_unit unit = kv_byte_unit_for(largest / 4);
+    if (unit.bytes == 1) unit.name = "byte"; /* as units are written on axes */
+    return unit;
 }
 
 /* ---- the frontier ---- */
@@ -100,7 +94,7 @@ static bool is_any_measured(const candidates *c)
 typedef struct {
     double low, high, least, most; /* bytes, errors */
     int64_t n_zeros;
-    size_unit unit; /* of the x axis */
+    kv_byte_unit unit; /* of the x axis */
 } ranges;
 
 static void widen(ranges *r, double bytes, double error)
@@ -112,7 +106,7 @@ static void widen(ranges *r, double bytes, double error)
 }
 
 /* A line where the budget is: across at an error, upright at bytes. */
-static void draw_budget(const kv_figure *g, const kv_record *record, const size_unit *unit)
+static void draw_budget(const kv_figure *g, const kv_record *record, const kv_byte_unit *unit)
 {
     static const struct {
         const char *name;
@@ -138,7 +132,7 @@ static void draw_budget(const kv_figure *g, const kv_record *record, const size_
 }
 
 static void print_points(const kv_figure *g, const candidates *c, int64_t family,
-                         const size_unit *unit)
+                         const kv_byte_unit *unit)
 {
     const char *const name = family < 0 ? "policy" : c->families[family];
     fprintf(g->script, "$c%lld << EOD\n", (long long)(family + 1));
@@ -231,7 +225,7 @@ kv_status kv_figure_draw_frontier(kv_figure *g, const kv_record *record, kv_erro
     for (int64_t i = 0; i < c.count; i++) widen(&r, c.bytes[i], measured(&c, i));
     if (!(r.least <= r.most))
         KV_TRY(KV_FAIL(err, KV_EREQUEST, "the frontier's errors are all zero: nothing to draw"));
-    r.unit = unit_for(r.high);
+    r.unit = axis_unit(r.high);
     set_frontier_titles(g, record, &c, &r, n);
     set_frontier_axes(g, &r);
     draw_budget(g, record, &r.unit);
@@ -265,7 +259,7 @@ typedef struct {
     int64_t n_schemes;
     const char **schemes; /* [n_schemes] of all panels, in the order in which they come */
     size_t longest;
-    size_unit unit;
+    kv_byte_unit unit;
 } allocation;
 
 static int64_t scheme_number(const allocation *a, const char *scheme)
@@ -362,7 +356,7 @@ static void set_policy_titles(const kv_figure *g, const kv_record *record)
 {
     char text[2 * LABEL_SIZE];
     double const bytes = number_of(record, "bytes");
-    size_unit const unit = unit_for(bytes);
+    kv_byte_unit const unit = axis_unit(bytes);
     snprintf(text, sizeof text, "stored by each layer; budget %.80s%s; %.4g %s in all, error %.4g",
              text_of(record, "budget", "not known"),
              number_of(record, "budget_met") == 0 ? ", not met" : "", bytes / unit.bytes, unit.name,
@@ -392,7 +386,7 @@ kv_status kv_figure_draw_policy(kv_figure *g, const kv_record *record, kv_error 
     kv_status status = KV_OK;
     allocation a = {0};
     KV_TRY(find_allocation(&a, record, err));
-    a.unit = unit_for(largest_of(&a));
+    a.unit = axis_unit(largest_of(&a));
     kv_figure_legend const legend = kv_figure_legend_for(g, a.n_schemes, a.longest);
     double const line = line_height(g), top = 1 - 5 * line;
     double const bottom = (5.5 + 1.1 * legend.scale * legend.rows) * line;
