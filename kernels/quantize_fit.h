@@ -12,6 +12,7 @@
 #include "kernels/quantize.h"
 #include "kernels/quantize_rows.h"
 #include "kernels/quantize_select.h"
+#include "kernels/scale.h"
 
 enum { KV_CHUNK = 64, KV_JOB_ROWS = KV_CHUNK + 6, KV_MAX_STEPS = KV_TRANSFORM_COUNT + 4 };
 
@@ -151,15 +152,13 @@ void kv_fit_keep(const kv_fit *fit, int64_t head, int64_t u, int64_t count, floa
 bool kv_fit_is_kept(const kv_fit *fit, int64_t head, int64_t u, int64_t c, float z);
 
 /* Ranges and scales (quantize_scale.c). */
-/* x in a scale storage; too large a number becomes the largest. */
-float kv_scale_round(float x, kv_scale_storage storage);
 /* low and high for a pass over extremes, and the pass's loop. */
 kv_status kv_fit_start_extremes(kv_fit *fit, kv_error *err);
 void kv_fit_chunk_extremes(kv_fit *fit, kv_job *job, int64_t u, int64_t count, const float *z);
 /* Folds what the heads found into the first tiles where one tile spans all heads. */
 void kv_fit_combine_ranges(kv_fit *fit);
-/* Scale and minimum of one range as they are stored (under fit->global_scale). */
-void kv_fit_store_range(const kv_fit *fit, float low, float high, float *scale, float *minimum);
+/* How one range is stored (under fit->global_scale). */
+kv_scale_rule kv_fit_scale_rule(const kv_fit *fit);
 /* The e4m3 storage's global scale from low and high of all tiles; KV_ENUMERIC where max - min
  * overflows. Then scale and minimum of all tiles; KV_ENUMERIC where a value would overflow. */
 kv_status kv_fit_set_global(kv_fit *fit, kv_error *err);

@@ -77,18 +77,6 @@ static kv_status chunk(kv_fit *fit, kv_job *job, int64_t u, int64_t count, const
     return KV_OK;
 }
 
-/* The largest float <= x, and the smallest >= x. */
-static float float_below(double x)
-{
-    float const near = (float)x;
-    return (double)near > x ? nextafterf(near, -INFINITY) : near;
-}
-static float float_above(double x)
-{
-    float const near = (float)x;
-    return (double)near < x ? nextafterf(near, INFINITY) : near;
-}
-
 static kv_status end(kv_fit *fit, bool *is_done, kv_error *err)
 {
     (void)err;
@@ -98,7 +86,7 @@ static kv_status end(kv_fit *fit, bool *is_done, kv_error *err)
         double low = 0, high = 0;
         kv_select_result(fit->select, i, 0, &low);
         kv_select_result(fit->select, i, 1, &high);
-        fit->keep_low[i] = float_below(low), fit->keep_high[i] = float_above(high);
+        fit->keep_low[i] = kv_float_below(low), fit->keep_high[i] = kv_float_above(high);
     }
     kv_select_free(fit->select);
     fit->select = NULL;

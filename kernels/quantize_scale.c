@@ -1,28 +1,17 @@
-/* From ranges to scales: extremes of tiles, and how a scale and a minimum are stored.
- *
- * Integer grids: s = amax / qmax, asymmetric s = (max - min) / levels (formats/integer.h); float
- * grids s = amax / largest number. Scale and minimum are rounded to their storage first, codes use
- * the rounded ones. e4m3 storage has two levels: global = largest scale / 448 in float, a scale is
- * e4m3(scale / global) * global (NVFP4's rule). */
+/* From ranges to scales: extremes of tiles, and what of a fit's tiles is stored (scale.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "kernels/formats.h"
 #include "kernels/memory.h"
 #include "kernels/quantize_fit.h"
 
-float kv_scale_round(float x, kv_scale_storage storage)
+kv_scale_rule kv_fit_scale_rule(const kv_fit *fit)
 {
-#define KV_ROW(name, NAME, ...) {kv_##name##_round, KV_##NAME##_MAXIMUM},
-    static const struct {
-        float (*round)(float);
-        float maximum;
-    } storages[] = {KV_SCALE_TABLE(KV_ROW)};
-#undef KV_ROW
-    float const most = storages[storage].maximum;
-    float const inside = x > most ? most : x < -most ? -most : x;
-    return storages[storage].round(inside);
+    return (kv_scale_rule){.storage = (int32_t)fit->q.scale_storage,
+                           .is_asymmetric = fit->q.is_asymmetric,
+                           .limit = fit->limit,
+                           .global = fit->global_scale};
 }
 
 kv_status kv_fit_start_extremes(kv_fit *fit, kv_error *err)
@@ -110,26 +99,6 @@ void kv_fit_combine_ranges(kv_fit *fit)
         }
 }
 
-/* The scale of a range before it is stored. A tile without elements has range 0. */
-static float plain_scale(const kv_fit *fit, float low, float high)
-{
-    if (!fit->q.is_asymmetric) return kv_int_scale(high, fit->limit);
-    return low <= high ? kv_int_scale(high - low, fit->limit) : 0.0f;
-}
-
-void kv_fit_store_range(const kv_fit *fit, float low, float high, float *scale, float *minimum)
-{
-    kv_scale_storage const storage = fit->q.scale_storage;
-    float const plain = plain_scale(fit, low, high), global = fit->global_scale;
-    if (storage == KV_SCALE_E4M3)
-        *scale = global > 0.0f ? kv_scale_round(plain / global, storage) * global : 0.0f;
-    else
-        *scale = kv_scale_round(plain, storage);
-    /* + 0 makes -0 and 0 one minimum, whichever came first. */
-    bool const has_minimum = fit->q.is_asymmetric && low <= high;
-    *minimum = has_minimum ? kv_scale_round(low, storage) + 0.0f : 0.0f;
-}
-
 /* Names a tile in an error. */
 static kv_status overflow(const kv_fit *fit, int64_t tile, const char *what, kv_error *err)
 {
@@ -145,9 +114,10 @@ static kv_status overflow(const kv_fit *fit, int64_t tile, const char *what, kv_
 
 kv_status kv_fit_set_global(kv_fit *fit, kv_error *err)
 {
+    kv_scale_rule const rule = kv_fit_scale_rule(fit);
     float largest = 0.0f;
     for (int64_t i = 0; i < fit->grid.heads * kv_grid_tiles(&fit->grid); i++) {
-        float const plain = plain_scale(fit, fit->low[i], fit->high[i]);
+        float const plain = kv_scale_plain(&rule, fit->low[i], fit->high[i]);
         if (!isfinite(plain)) return overflow(fit, i, "max - min", err);
         largest = plain > largest ? plain : largest;
     }
@@ -157,8 +127,9 @@ kv_status kv_fit_set_global(kv_fit *fit, kv_error *err)
 
 kv_status kv_fit_store_scales(kv_fit *fit, kv_error *err)
 {
+    kv_scale_rule const rule = kv_fit_scale_rule(fit);
     for (int64_t i = 0; i < fit->grid.heads * kv_grid_tiles(&fit->grid); i++) {
-        kv_fit_store_range(fit, fit->low[i], fit->high[i], &fit->scale[i], &fit->minimum[i]);
+        kv_scale_store(&fit->scale[i], &fit->minimum[i], &rule, fit->low[i], fit->high[i]);
         if (!isfinite(fmaf(fit->limit, fit->scale[i], fit->minimum[i])))
             return overflow(fit, i, "the largest dequantized value", err);
     }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "kernels/memory.h"
-#include "kernels/real.h"
 
 /* Two neighbouring order statistics for each of two percentiles. */
 enum { MAX_TARGETS = 4, KEY_BITS = 32, MAX_DIGIT = 16, COUNTER_BUDGET = 1 << 21 };
@@ -29,20 +28,6 @@ struct kv_select {
     int64_t *counters; /* [heads][tiles][n_targets][1 << widest digit] */
     int widest;
 };
-
-/* A key's order as an unsigned number is its float's order. */
-static uint32_t key_of(float x, bool is_absolute)
-{
-    uint32_t const bits = kv_float_bits(x);
-    if (is_absolute) return bits & 0x7fffffffu;
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
-static float value_of(uint32_t key, bool is_absolute)
-{
-    if (is_absolute) return kv_bits_float(key);
-    return kv_bits_float(key >> 31 ? key & 0x7fffffffu : ~key);
-}
 
 static void next_digit(kv_select *s)
 {
@@ -104,7 +89,7 @@ void kv_select_count(kv_select *s, int64_t head, int64_t u, int64_t count, const
         for (int64_t c = 0; c < s->head_dim; c++) {
             float const x = z[t * s->head_dim + c];
             if (x != x) continue;
-            uint32_t const key = key_of(x, s->is_absolute);
+            uint32_t const key = kv_order_key(x, s->is_absolute);
             int64_t const tile = row * s->grid.columns + c / s->grid.channels;
             const target *const targets =
                 s->targets + (result_head * s->tiles + tile) * s->n_targets;
@@ -169,9 +154,8 @@ bool kv_select_result(const kv_select *s, int64_t tile, int which, double *value
     int64_t const n = s->elements[tile];
     if (n == 0) return false;
     const target *const t = s->targets + tile * s->n_targets + 2 * which;
-    double const at = kv_percentile_place(s->p[which], n), fraction = at - floor(at);
-    double const low = (double)value_of(t[0].prefix, s->is_absolute);
-    double const high = (double)value_of(t[1].prefix, s->is_absolute);
-    *value = low + (high - low) * fraction;
+    *value = kv_percentile_between(kv_percentile_place(s->p[which], n),
+                                   kv_order_value(t[0].prefix, s->is_absolute),
+                                   kv_order_value(t[1].prefix, s->is_absolute));
     return true;
 }

@@ -4,9 +4,7 @@
  * digit among the elements that share the digits found so far. Counting is exact, so the result
  * does not depend on the order of anything. The digit's width follows from how many counters fit
  * in a fixed budget.
- *
- * A percentile p of n sorted elements is v[k] + (v[k+1] - v[k]) * g with (n - 1) * (p / 100) = k +
- * g, computed in double (linear interpolation; numpy.percentile's default). */
+ * Keys, and percentiles between two neighbours: order.h. */
 #ifndef KVANT_KERNELS_QUANTIZE_SELECT_H
 #define KVANT_KERNELS_QUANTIZE_SELECT_H
 
@@ -14,12 +12,7 @@
 #include <stdint.h>
 
 #include "kernels/error.h"
-
-/* k + g. */
-static inline double kv_percentile_place(double p, int64_t n)
-{
-    return (double)(n - 1) * (p / 100.0);
-}
+#include "kernels/order.h"
 
 /* Tiles of `tokens` x `channels` over [span][head_dim]: rows x columns of them per head; heads is
  * 1 where a tile spans all heads. */

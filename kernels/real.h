@@ -54,6 +54,25 @@ KV_HD float kv_exp2f(float x)
     return x > -126.0f ? p : 0.0f;
 }
 
+/* e^x for x <= 0, 0 below -87: what vec_exp of cpu/vector.h computes lane by lane. Relative error
+ * at most 1.2e-7. */
+KV_HD float kv_expf(float x)
+{
+    const float shifted = fmaf(x, 0x1.715476p+0f, 0x1.8p23f), n = shifted - 0x1.8p23f;
+    float r = fmaf(n, -0x1.62e4p-1f, x); /* ln 2 in two parts, the first exact times n */
+    r = fmaf(n, -0x1.7f7d1cp-20f, r);
+    float e = 1.0f / 5040;
+    e = fmaf(e, r, 1.0f / 720);
+    e = fmaf(e, r, 1.0f / 120);
+    e = fmaf(e, r, 1.0f / 24);
+    e = fmaf(e, r, 1.0f / 6);
+    e = fmaf(e, r, 0.5f);
+    e = fmaf(e, r, 1.0f);
+    e = fmaf(e, r, 1.0f);
+    e *= kv_bits_float((kv_float_bits(shifted) + 127u) << 23);
+    return x < -87.0f ? 0.0f : e;
+}
+
 /* Natural logarithm of a normal positive x. Relative error at most 8.8e-8, exact at 1. */
 KV_HD float kv_logf(float x)
 {

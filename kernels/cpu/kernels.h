@@ -14,6 +14,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/order.h"
 
 enum {
     KV_LANES = 16,
@@ -49,31 +50,6 @@ typedef struct {
     uint64_t entry[KV_LANES][KV_TOP_ROOM];
     uint64_t least[KV_TOP_COUNT][KV_LANES]; /* the k-th largest of kv_top_k, or the last of fewer */
 } kv_lane_top;
-
-/* An entry orders like its logit (a negative float's bits run backwards), then lower tokens first.
- */
-static inline uint64_t kv_top_entry(float l, int64_t token)
-{
-    uint32_t bits;
-    l += 0.0f; /* -0 and 0 are equal */
-    memcpy(&bits, &l, sizeof bits);
-    bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)bits << 32 | (UINT32_MAX - (uint32_t)token);
-}
-
-static inline float kv_top_logit(uint64_t entry)
-{
-    uint32_t bits = (uint32_t)(entry >> 32);
-    float l;
-    bits = bits & 0x80000000u ? bits & 0x7fffffffu : ~bits;
-    memcpy(&l, &bits, sizeof l);
-    return l;
-}
-
-static inline uint32_t kv_top_token(uint64_t entry)
-{
-    return UINT32_MAX - (uint32_t)entry;
-}
 
 /* Row i of panel p begins at first + p * stride + i * step. */
 typedef struct {

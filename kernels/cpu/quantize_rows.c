@@ -1,56 +1,13 @@
 /* The loops of quantize_rows.h, compiled once per instruction set (isa.h).
  *
- * Grids are one value function and one code function per format; the loops around them are written
- * once and expanded over the format table. */
+ * Grids are one value function and one code function per format (grid.h); the loops around them are
+ * written once and expanded over the format table. */
 #include "kernels/quantize_rows.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "kernels/formats.h"
-#include "kernels/real.h"
-
-/* ---- one element: value and code from x, scale s, its inverse, minimum m, largest code ---- */
-
-static inline float symmetric_value(float x, float s, float inverse, float m, float limit)
-{
-    (void)m;
-    return kv_int_round(x, inverse, s, limit);
-}
-
-static inline uint32_t symmetric_code(float x, float s, float inverse, float m, float limit)
-{
-    (void)s, (void)m;
-    /* Two's complement in as many bits as the grid has levels: 2 * limit + 2 codes. */
-    uint32_t const mask = 2u * (uint32_t)limit + 1u;
-    return (uint32_t)(int32_t)kv_int_level(x, inverse, limit) & mask;
-}
-
-static inline float asymmetric_value(float x, float s, float inverse, float m, float limit)
-{
-    return kv_int_round_from(x, m, inverse, s, limit);
-}
-
-static inline uint32_t asymmetric_code(float x, float s, float inverse, float m, float limit)
-{
-    (void)s;
-    return (uint32_t)(int32_t)kv_int_level_from(x, m, inverse, limit);
-}
-
-/* Float grids divide; a scale of 0 gives +0. */
-#define KV_FLOAT_ELEMENT(name)                                                                     \
-    static inline float name##_value(float x, float s, float inverse, float m, float limit)        \
-    {                                                                                              \
-        (void)inverse, (void)m, (void)limit;                                                       \
-        float const scaled = x / s;                                                                \
-        return kv_##name##_round(s > 0.0f ? scaled : 0.0f) * s;                                    \
-    }                                                                                              \
-    static inline uint32_t name##_code(float x, float s, float inverse, float m, float limit)      \
-    {                                                                                              \
-        (void)inverse, (void)m, (void)limit;                                                       \
-        float const scaled = x / s;                                                                \
-        return kv_##name##_encode(s > 0.0f ? scaled : 0.0f);                                       \
-    }
+#include "kernels/grid.h"
 
 /* ---- loops over rows for one grid ---- */
 
@@ -63,7 +20,7 @@ static inline uint32_t asymmetric_code(float x, float s, float inverse, float m,
         float const limit = p->limit;                                                              \
         for (int64_t t = 0; t < p->tokens; t++)                                                    \
             for (int64_t c = 0, i = t * p->stride, n = p->channels; c < n; c++)                    \
-                y[i + c] = name##_value(x[i + c], scale[c], inverse[c], minimum[c], limit);        \
+                y[i + c] = kv_##name##_value(x[i + c], scale[c], inverse[c], minimum[c], limit);   \
     }                                                                                              \
     static void name##_decode_tokens(float *restrict y, const float *restrict x,                   \
                                      const kv_grid_piece *p)                                       \
@@ -73,7 +30,7 @@ static inline uint32_t asymmetric_code(float x, float s, float inverse, float m,
             float const s = p->scale[t * p->step], m = p->minimum[t * p->step];                    \
             float const inverse = kv_int_inverse(s);                                               \
             for (int64_t c = 0, i = t * p->stride, n = p->channels; c < n; c++)                    \
-                y[i + c] = name##_value(x[i + c], s, inverse, m, limit);                           \
+                y[i + c] = kv_##name##_value(x[i + c], s, inverse, m, limit);                      \
         }                                                                                          \
     }                                                                                              \
     static void name##_codes(uint32_t *restrict codes, const float *restrict x,                    \
@@ -81,8 +38,8 @@ static inline uint32_t asymmetric_code(float x, float s, float inverse, float m,
     {                                                                                              \
         for (int64_t t = 0; t < p->tokens; t++)                                                    \
             for (int64_t c = 0, i = t * p->stride; c < p->channels; c++)                           \
-                codes[i + c] =                                                                     \
-                    name##_code(x[i + c], p->scale[c], p->inverse[c], p->minimum[c], p->limit);    \
+                codes[i + c] = kv_##name##_code(x[i + c], p->scale[c], p->inverse[c],              \
+                                                p->minimum[c], p->limit);                          \
     }                                                                                              \
     static void name##_errors(double *restrict error, const float *restrict x,                     \
                               const kv_grid_piece *p)                                              \
@@ -92,7 +49,8 @@ static inline uint32_t asymmetric_code(float x, float s, float inverse, float m,
         float const limit = p->limit;                                                              \
         for (int64_t t = 0; t < p->tokens; t++)                                                    \
             for (int64_t c = 0, i = t * p->stride, n = p->channels; c < n; c++) {                  \
-                float const v = name##_value(x[i + c], scale[c], inverse[c], minimum[c], limit);   \
+                float const v =                                                                    \
+                    kv_##name##_value(x[i + c], scale[c], inverse[c], minimum[c], limit);          \
                 double const d = (double)v - (double)x[i + c];                                     \
                 error[c] += x[i + c] == x[i + c] ? d * d : 0.0;                                    \
             }                                                                                      \
@@ -126,9 +84,7 @@ KV_GRID_LOOPS(asymmetric)
 
 #define KV_LOOPS_EXACT(name)
 #define KV_LOOPS_INTEGER(name)
-#define KV_LOOPS_FLOAT(name)                                                                       \
-    KV_FLOAT_ELEMENT(name)                                                                         \
-    KV_GRID_LOOPS(name)
+#define KV_LOOPS_FLOAT(name)          KV_GRID_LOOPS(grid_##name)
 #define KV_LOOPS_BLOCK(name)          KV_BLOCK_LOOPS(name)
 #define KV_ROW(name, NAME, KIND, ...) KV_LOOPS_##KIND(name)
 KV_FORMAT_TABLE(KV_ROW)
@@ -346,7 +302,7 @@ static void keep_tokens(float *restrict y, const float *restrict x, const float 
     }
 #define KV_ENTRY_EXACT(name, NAME)
 #define KV_ENTRY_INTEGER(name, NAME) [KV_FORMAT_##NAME] = {KV_GRID(symmetric), KV_GRID(asymmetric)},
-#define KV_ENTRY_FLOAT(name, NAME)   [KV_FORMAT_##NAME] = {KV_GRID(name)},
+#define KV_ENTRY_FLOAT(name, NAME)   [KV_FORMAT_##NAME] = {KV_GRID(grid_##name)},
 #define KV_ENTRY_BLOCK(name, NAME)                                                                 \
     [KV_FORMAT_##NAME] = {{.decode_tokens = name##_decode_tokens, .codes = name##_codes}},
 

@@ -3,21 +3,17 @@
  *
  * f_i = float(1 - 0.01 i). The error of a tile is the sum of (value - x)^2, the difference in
  * float, the square and the sum in double: each channel over its tokens in order, then the tile's
- * channels by fold() below, then calibration draws and heads in order.
+ * channels by kv_clip_fold(), then calibration draws and heads in order.
  *
  * Passes: one for the extremes, then as many as the memory for one error per tile and factor asks.
  */
 #include <string.h>
 
+#include "kernels/clip.h"
 #include "kernels/memory.h"
 #include "kernels/quantize_fit.h"
 
-enum { FACTORS = 51, ERROR_BUDGET = 1 << 20, LANES = 8 };
-
-static float factor_at(int i)
-{
-    return (float)(1.0 - 0.01 * (double)i);
-}
+enum { ERROR_BUDGET = 1 << 20 };
 
 static kv_status begin(kv_fit *fit, bool *is_done, kv_error *err)
 {
@@ -25,7 +21,7 @@ static kv_status begin(kv_fit *fit, bool *is_done, kv_error *err)
     kv_status status = KV_OK;
     int64_t const tiles = kv_grid_tiles(&fit->grid), found = fit->shape.heads * tiles;
     int64_t const fitting = ERROR_BUDGET / (found > 0 ? found : 1);
-    fit->factors = fitting < 1 ? 1 : fitting > FACTORS ? FACTORS : (int)fitting;
+    fit->factors = fitting < 1 ? 1 : fitting > KV_CLIP_FACTORS ? KV_CLIP_FACTORS : (int)fitting;
     fit->job_doubles = fit->factors * fit->shape.head_dim;
     KV_TRY(kv_fit_start_extremes(fit, err));
     KV_TRY(kv_allocate3((void **)&fit->errors, (size_t)found, (size_t)fit->factors, 1,
@@ -38,18 +34,9 @@ done:
     return status;
 }
 
-/* Channels of a tile: 8 interleaved sums, each in order, then pairwise. */
-static double fold(const double *error, int64_t n)
-{
-    double lane[LANES] = {0};
-    for (int64_t c = 0; c < n; c++) lane[c % LANES] += error[c];
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
-           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-}
-
 static int factors_of_pass(const kv_fit *fit)
 {
-    int const left = FACTORS - fit->factor;
+    int const left = KV_CLIP_FACTORS - fit->factor;
     return left < fit->factors ? left : fit->factors;
 }
 
@@ -57,10 +44,11 @@ static int factors_of_pass(const kv_fit *fit)
 static void expand_factor(const kv_fit *fit, kv_job *job, int64_t row, float f)
 {
     const kv_tile_grid *const g = &fit->grid;
+    kv_scale_rule const rule = kv_fit_scale_rule(fit);
     int64_t const base = kv_fit_tile_base(fit, job->head) + row * g->columns;
     for (int64_t column = 0; column < g->columns; column++) {
         float scale, minimum, low = fit->low[base + column], high = fit->high[base + column];
-        kv_fit_store_range(fit, low * f, high * f, &scale, &minimum);
+        kv_scale_store(&scale, &minimum, &rule, low * f, high * f);
         kv_fit_fill(fit, column, scale, minimum, job->scale, job->inverse, job->minimum);
     }
 }
@@ -74,7 +62,7 @@ static void finish_row(kv_fit *fit, kv_job *job, int64_t row)
             int64_t const tile = (job->head * g->rows + row) * g->columns + column;
             int64_t const from = column * g->channels;
             fit->errors[tile * fit->factors + k] +=
-                fold(job->sums + k * d + from, kv_minimum_size(g->channels, d - from));
+                kv_clip_fold(job->sums + k * d + from, kv_minimum_size(g->channels, d - from));
         }
     memset(job->sums, 0, (size_t)fit->job_doubles * sizeof *job->sums);
 }
@@ -95,7 +83,7 @@ static kv_status chunk(kv_fit *fit, kv_job *job, int64_t u, int64_t count, const
         kv_grid_piece piece = {.tokens = n, .channels = d, .stride = d, .limit = fit->limit};
         piece.scale = job->scale, piece.inverse = job->inverse, piece.minimum = job->minimum;
         for (int k = 0; k < factors_of_pass(fit); k++) {
-            expand_factor(fit, job, row, factor_at(fit->factor + k));
+            expand_factor(fit, job, row, kv_clip_factor(fit->factor + k));
             grid->errors(job->sums + k * d, z + done * d, &piece);
         }
         if (at + n == end || (at + n) % fit->grid.tokens == 0) finish_row(fit, job, row);
@@ -114,7 +102,7 @@ static void choose(kv_fit *fit)
             double const error = fit->errors[i * fit->factors + k];
             if (fit->factor + k > 0 && !(error < fit->best_error[i])) continue;
             fit->best_error[i] = error;
-            fit->best_factor[i] = factor_at(fit->factor + k);
+            fit->best_factor[i] = kv_clip_factor(fit->factor + k);
         }
     memset(fit->errors, 0, (size_t)(fit->shape.heads * n) * sizeof *fit->errors);
 }
@@ -128,7 +116,7 @@ static kv_status end(kv_fit *fit, bool *is_done, kv_error *err)
     }
     choose(fit);
     fit->factor += fit->factors;
-    *is_done = fit->factor >= FACTORS;
+    *is_done = fit->factor >= KV_CLIP_FACTORS;
     if (!*is_done) return KV_OK;
     for (int64_t i = 0; i < fit->grid.heads * kv_grid_tiles(&fit->grid); i++) {
         fit->low[i] *= fit->best_factor[i];

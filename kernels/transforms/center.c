@@ -1,7 +1,6 @@
 /* center: x - mean_c, mean_c the mean of channel c over the quantized tokens of one kv head, summed
  * in double in token order, divided in double, rounded to float and then to f16, in which it is
  * stored (16 bits a channel). Undone by adding it. */
-#include "kernels/formats.h"
 #include "kernels/memory.h"
 #include "kernels/quantize_fit.h"
 
