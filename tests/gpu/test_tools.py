@@ -1,9 +1,11 @@
-"""Tests of translate.py, ptx.py and lint.py: what must be refused is refused, by name and line."""
+"""Tests of translate.py, ptx.py and lint.py: what must be refused is refused, by name and line; and of
+what mutate.py changes."""
 
 import sys
 import unittest
 
 import lint
+import mutate
 import ptx
 import translate
 
@@ -127,6 +129,40 @@ class Lint(unittest.TestCase):
         module = ptx.parse(kernel(LINT[-1][0]))
         self.assertEqual(lint.lint(module, ["k"]), [])
         self.assertEqual(len(lint.lint(module, ["other"])), 1)
+
+
+MUTANTS = [  # (body, mutants)
+    ("  add.rn.f32 %f1, %f2, %f3;", ["sub.rn.f32 %f1, %f2, %f3", "add.rz.f32 %f1, %f2, %f3"]),
+    ("  @!%p1 bra L;\nL:", ["bra L", "left out"]),
+    ("  @%p1 abs.f32 %f1, %f2;", ["@!%p1 abs.f32 %f1, %f2", "@%p1 mov.f32 %f1, %f2"]),
+    ("  setp.eq.s32 %p1, %r1, 2;", ["setp.ne.s32 %p1, %r1, 2", "setp.eq.s32 %p1, %r1, 3",
+                                    "setp.eq.s32 %p1, %r1, 1"]),
+    ("  selp.f32 %f1, %f2, 0f00000000, %p1;", ["selp.f32 %f1, 0f00000000, %f2, %p1",
+                                               "selp.f32 %f1, %f2, 0f3F800000, %p1"]),
+    ("  mad.lo.s32 %r1, %r2, %r3, %r1;", ["mad.hi.s32 %r1, %r2, %r3, %r1", "mul.lo.s32 %r1, %r2, %r3",
+                                          "add.s32 %r1, %r2, %r1"]),
+    ("  st.shared.f64 [%d1+8], %g1;", ["left out", "st.shared.f64 [%d1+16], %g1",
+                                       "st.shared.f64 [%d1+0], %g1"]),
+    ("  mov.u32 %r1, %ctaid.x;", ["mov.u32 %r1, 0"]),
+    ("  bar.sync 0;", ["left out"]),
+    ("  shfl.sync.bfly.b32 %r1, %r2, 16, 31, -1;", [
+        "shfl.sync.down.b32 %r1, %r2, 16, 31, -1", "shfl.sync.bfly.b32 %r1, %r2, 17, 31, -1",
+        "shfl.sync.bfly.b32 %r1, %r2, 15, 31, -1", "shfl.sync.bfly.b32 %r1, %r2, 16, 32, -1",
+        "shfl.sync.bfly.b32 %r1, %r2, 16, 30, -1"]),
+]
+
+
+class Mutate(unittest.TestCase):
+    def test_variants(self):
+        for body, expected in MUTANTS:
+            with self.subTest(body):
+                module = ptx.parse(kernel(body))
+                mutants = mutate.mutants_of(module, {}, "k")
+                text, refused = mutate.woven(module, mutants)
+                found = [mutate.text_of(m.after) for m in mutants if m not in refused]
+                self.assertEqual(sorted(found), sorted(expected))
+                self.assertIn(f"number == {len(mutants) - 1}", text)
+                self.assertEqual(mutate.mutants_of(module, {}, "other"), [])
 
 
 if __name__ == "__main__":
