@@ -59,11 +59,16 @@ static tally stored(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t
 }
 
 /* A tensor in memory is far from 2^63 bits. */
+int64_t kv_quantizer_bits_kept(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t kept)
+{
+    return stored(q, shape, kept).sum;
+}
+
 int64_t kv_fit_bits(const kv_fit *fit)
 {
     int64_t kept = 0;
     for (int64_t head = 0; fit->kept && head < fit->shape.heads; head++) kept += fit->kept[head];
-    return stored(&fit->q, &fit->shape, kept).sum;
+    return kv_quantizer_bits_kept(&fit->q, &fit->shape, kept);
 }
 
 static tally outliers(const kv_quantizer *q, const kv_tensor_shape *shape)

@@ -62,6 +62,9 @@ KV_TRANSFORM_TABLE(KV_ROW)
 KV_RANGE_TABLE(KV_ROW)
 #undef KV_ROW
 
+/* Channels of one block of transforms/hadamard.c. */
+int64_t kv_hadamard_size(const kv_transform_setting *s, const kv_tensor_shape *shape);
+
 /* What a transform learnt: [heads][D] each. */
 typedef struct {
     float *channel;
@@ -138,12 +141,22 @@ const kv_transform *kv_transform_ops(size_t id);
 /* How many of the span's tokens the running step sees. */
 int64_t kv_fit_range_tokens(const kv_fit *fit);
 
+/* Stored bits of the fitted heads where `kept` outliers are kept (quantize_bits.c). */
+int64_t kv_quantizer_bits_kept(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t kept);
+
 /* Outliers (quantize_outliers.c): the steps find thresholds and count what is kept. */
 extern const kv_step kv_outlier_step, kv_outlier_count_step;
 kv_status kv_fit_create_outliers(kv_fit *fit, kv_error *err);
 /* The vectors of which outliers are found, and how many a vector of n different numbers has. */
 kv_tile_grid kv_outlier_vectors(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t span);
 int64_t kv_outliers_of(const kv_quantizer *q, int64_t n);
+/* The percentiles between which numbers are not kept. */
+typedef struct {
+    double low, high;
+} kv_outlier_percentiles;
+kv_outlier_percentiles kv_outlier_percentiles_of(const kv_quantizer *q);
+/* Whether vectors are channels; a head_dim of 1 can make vectors of one element. */
+bool kv_outliers_by_channel(const kv_tile_grid *vectors);
 /* Kept elements of z become NaN; or y = f16(z) there. */
 void kv_fit_mark(const kv_fit *fit, int64_t head, int64_t u, int64_t count, float *z);
 void kv_fit_keep(const kv_fit *fit, int64_t head, int64_t u, int64_t count, float *y,

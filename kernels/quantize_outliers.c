@@ -11,10 +11,14 @@
 #include "kernels/memory.h"
 #include "kernels/quantize_fit.h"
 
-/* One vector per channel; a head_dim of 1 can make vectors of one element. */
+bool kv_outliers_by_channel(const kv_tile_grid *vectors)
+{
+    return vectors->channels == 1 && vectors->rows == 1;
+}
+
 static bool is_by_channel(const kv_fit *fit)
 {
-    return fit->vectors.channels == 1 && fit->vectors.rows == 1;
+    return kv_outliers_by_channel(&fit->vectors);
 }
 
 kv_tile_grid kv_outlier_vectors(const kv_quantizer *q, const kv_tensor_shape *shape, int64_t span)
@@ -25,20 +29,16 @@ kv_tile_grid kv_outlier_vectors(const kv_quantizer *q, const kv_tensor_shape *sh
                            by_channel ? 1 : shape->head_dim);
 }
 
-typedef struct {
-    double low, high;
-} percentiles;
-
-static percentiles percentiles_of(const kv_quantizer *q)
+kv_outlier_percentiles kv_outlier_percentiles_of(const kv_quantizer *q)
 {
     double const half = q->outliers_percent / 2;
-    return (percentiles){half, 100.0 - half};
+    return (kv_outlier_percentiles){half, 100.0 - half};
 }
 
 /* In sorted order, those up to the lower percentile's place and those from the upper one's on. */
 int64_t kv_outliers_of(const kv_quantizer *q, int64_t n)
 {
-    percentiles const p = percentiles_of(q);
+    kv_outlier_percentiles const p = kv_outlier_percentiles_of(q);
     double const low = kv_percentile_place(p.low, n), high = kv_percentile_place(p.high, n);
     int64_t const last = n - 1;
     int64_t const below = low >= (double)last ? last : (int64_t)floor(low);
@@ -63,7 +63,7 @@ done:
 static kv_status begin(kv_fit *fit, bool *is_done, kv_error *err)
 {
     (void)is_done;
-    percentiles const of = percentiles_of(&fit->q);
+    kv_outlier_percentiles const of = kv_outlier_percentiles_of(&fit->q);
     double const p[] = {of.low, of.high};
     return kv_select_create(&fit->select, &fit->vectors, fit->shape.heads, fit->shape.head_dim,
                             false, 2, p, err);

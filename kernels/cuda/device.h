@@ -85,8 +85,8 @@ typedef struct {
     unsigned long long *kept;
 } kv_cuda_prepare;
 
-/* sum[head][c] = sum over u of z[head][u][c] in double, in token order. z is [heads][tokens][D] with
- * head_stride floats per head. */
+/* sum[head][c] = sum over u of z[head][u][c] in double, in token order. z is [heads][tokens][D]
+ * with head_stride floats per head. */
 typedef struct {
     double *sum;
     const float *z;
@@ -123,8 +123,9 @@ typedef struct {
 } kv_cuda_select;
 
 /* From those statistics: the range low and high of each tile as ranges/percentile.c has it (a tile
- * without elements keeps the range 0, or INFINITY and -INFINITY), or with is_outliers the thresholds
- * as floats that decide as the doubles do (kv_float_below, kv_float_above). n = 1: low is 0. */
+ * without elements keeps the range 0, or INFINITY and -INFINITY), or with is_outliers the
+ * thresholds as floats that decide as the doubles do (kv_float_below, kv_float_above). n = 1: low
+ * is 0. */
 typedef struct {
     float *low, *high;
     const float *statistics;
@@ -134,8 +135,8 @@ typedef struct {
     double p[KV_CUDA_PERCENTILES];
 } kv_cuda_percentiles;
 
-/* range=mse: multiplies low and high of every tile by the clip factor with the least error; rule and
- * order of sums are ranges/mse.c's and clip.h's. global may be NULL (not e4m3 storage). */
+/* range=mse: multiplies low and high of every tile by the clip factor with the least error; rule
+ * and order of sums are ranges/mse.c's and clip.h's. global may be NULL (not e4m3 storage). */
 typedef struct {
     float *low, *high;
     kv_cuda_tiles tiles;
@@ -192,12 +193,12 @@ typedef struct {
     int32_t is_measured;
 } kv_cuda_chunk;
 
-/* logits[head][row][t] = softmax_scale * (query . key of the chunk's scheme), each product summed over
- * channels in order with fmaf, for tokens [first_token, end_token) (first_token a multiple of
+/* logits[head][row][t] = softmax_scale * (query . key of the chunk's scheme), each product summed
+ * over channels in order with fmaf, for tokens [first_token, end_token) (first_token a multiple of
  * KV_CUDA_TOKENS); token t lies at column t - first_token of `stride`. query [heads][queries][D];
- * row_query [rows] says which. error[head][scheme][token / KV_CUDA_TOKENS] = sum of (decoded - key)^2 in
- * double over that tile, for measured chunks and ALL tiles of the tensor; NULL for none. key_pre_rope
- * may be NULL where no scheme wants it. */
+ * row_query [rows] says which. error[head][scheme][token / KV_CUDA_TOKENS] = sum of (decoded -
+ * key)^2 in double over that tile, for measured chunks and ALL tiles of the tensor; NULL for none.
+ * key_pre_rope may be NULL where no scheme wants it. */
 typedef struct {
     float *logits;
     double *error;
@@ -214,10 +215,10 @@ typedef struct {
 /* What is known of each row of logits. */
 enum { KV_CUDA_TOPS = 3 }; /* kv_top_k: 1, 8, 64 */
 typedef struct {
-    float max;              /* of visible logits */
-    int32_t is_finite;      /* every logit and the sum are */
-    double sum;             /* of kv_expf(l - max) */
-    double needle_margin;   /* NaN without a visible needle; INFINITY where it is alone */
+    float max;                    /* of visible logits */
+    int32_t is_finite;            /* every logit and the sum are */
+    double sum;                   /* of kv_expf(l - max) */
+    double needle_margin;         /* NaN without a visible needle; INFINITY where it is alone */
     uint64_t least[KV_CUDA_TOPS]; /* kv_top_entry of the k-th best, or of the last of fewer */
 } kv_cuda_row;
 
@@ -251,7 +252,8 @@ typedef struct {
 /* partial[head][split][out][c] = sum over the split's tokens of weight * decoded value, weight =
  * kv_expf(logit - max) of row out_row[out], 0 for tokens it does not see and, where zeroes_small,
  * below KV_LEAST_WEIGHT; summed with fmaf in token order within 256 tokens (counted from token 0),
- * those sums added in order. Split s has tokens [first_token rounded down to 256 + s * split_tokens,
+ * those sums added in order. Split s has tokens [first_token rounded down to 256 + s *
+ * split_tokens,
  * ...), split_tokens a multiple of 256. Chunks are of out rows. error as in logits. */
 typedef struct {
     float *partial;

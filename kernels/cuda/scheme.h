@@ -31,11 +31,11 @@ typedef struct {
     int32_t is_kept_by_channel;
 
     /* Transforms in the order they are applied; NULL or 0 where off. */
-    const float *mean;        /* [heads][D] center */
-    const float *divisor;     /* [heads][D] smooth */
-    const float *signs;       /* [D] hadamard, +1 or -1 */
-    int64_t hadamard;         /* its size */
-    float hadamard_factor;    /* float(1 / sqrt(size)) */
+    const float *mean;     /* [heads][D] center */
+    const float *divisor;  /* [heads][D] smooth */
+    const float *signs;    /* [D] hadamard, +1 or -1 */
+    int64_t hadamard;      /* its size */
+    float hadamard_factor; /* float(1 / sqrt(size)) */
 } kv_cuda_scheme;
 
 #endif

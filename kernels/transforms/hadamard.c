@@ -9,14 +9,14 @@
 #include "kernels/memory.h"
 #include "kernels/quantize_fit.h"
 
-static int64_t size_of(const kv_transform_setting *s, const kv_tensor_shape *shape)
+int64_t kv_hadamard_size(const kv_transform_setting *s, const kv_tensor_shape *shape)
 {
     return s->value != 0 ? (int64_t)s->value : shape->head_dim;
 }
 
 static kv_status check(const kv_transform_setting *s, const kv_tensor_shape *shape, kv_error *err)
 {
-    int64_t const n = size_of(s, shape);
+    int64_t const n = kv_hadamard_size(s, shape);
     if (n < 2 || (n & (n - 1)) != 0 || shape->head_dim % n != 0)
         return KV_FAIL(err, KV_EREQUEST,
                        "hadamard: size %" PRId64 " is not a power of two that divides head_dim "
@@ -48,7 +48,7 @@ static kv_status create(kv_fit *fit, kv_error *err)
 
 static void rotate(const kv_fit *fit, int64_t count, float *z, float *swap)
 {
-    int64_t const n = size_of(&fit->q.transforms[KV_TRANSFORM_HADAMARD], &fit->shape);
+    int64_t const n = kv_hadamard_size(&fit->q.transforms[KV_TRANSFORM_HADAMARD], &fit->shape);
     fit->rows->hadamard(z, swap, count, fit->shape.head_dim, n, (float)(1.0 / sqrt((double)n)));
 }
 
