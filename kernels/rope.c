@@ -12,7 +12,7 @@
 #include "kernels/memory.h"
 #include "kernels/rope_pairs.h"
 
-enum { BLOCK = 64, CHUNK = 64 }; /* rows of a block; pairs whose block angles are held at a time */
+enum { BLOCK = KV_ROPE_OFFSETS, CHUNK = 64 }; /* pairs whose block angles are held at a time */
 
 static const double pi = 3.14159265358979323846;
 
@@ -189,6 +189,16 @@ static kv_isa second_widest(void)
     return best > 0 && best + 1 == KV_ISA_COUNT ? (kv_isa)(best - 1) : best;
 }
 
+/* Of `count` pairs from `pair` on at the first position of a block. */
+static void block_angles(const kv_rope *rope, int64_t start, int64_t pair, int64_t count,
+                         double *cosine, double *sine)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double const angle = (double)start * rope->frequency[pair + i];
+        cosine[i] = cos(angle), sine[i] = sin(angle);
+    }
+}
+
 static void rotate(const kv_rope *rope, int64_t first, int64_t count, float *x, bool is_inverse)
 {
     bool const is_half = rope->layout == KV_ROPE_HALF;
@@ -208,10 +218,7 @@ static void rotate(const kv_rope *rope, int64_t first, int64_t count, float *x, 
         int64_t const rows = count - row < BLOCK - offset ? count - row : BLOCK - offset;
         for (int64_t pair = 0; pair < rope->pairs; pair += CHUNK) {
             int64_t const n = rope->pairs - pair < CHUNK ? rope->pairs - pair : CHUNK;
-            for (int64_t i = 0; i < n; i++) {
-                double const angle = (double)start * rope->frequency[pair + i];
-                block_cosine[i] = cos(angle), block_sine[i] = sin(angle);
-            }
+            block_angles(rope, start, pair, n, block_cosine, block_sine);
             for (int64_t r = 0; r < rows; r++) {
                 float *const a = x + (row + r) * rope->head_dim + pair * stride;
                 int64_t const table = (offset + r) * rope->pairs + pair;
@@ -232,6 +239,22 @@ void kv_rope_apply(const kv_rope *rope, int64_t first, int64_t count, float *x)
 void kv_rope_remove(const kv_rope *rope, int64_t first, int64_t count, float *x)
 {
     rotate(rope, first, count, x, true);
+}
+
+kv_rope_tables kv_rope_tables_of(const kv_rope *rope)
+{
+    return (kv_rope_tables){.pairs = rope->pairs,
+                            .is_interleaved = rope->layout == KV_ROPE_INTERLEAVED,
+                            .magnitude = rope->magnitude,
+                            .cosine = rope->cosine,
+                            .sine = rope->sine};
+}
+
+void kv_rope_blocks(const kv_rope *rope, int64_t blocks, double *cosine, double *sine)
+{
+    for (int64_t b = 0; b < blocks; b++)
+        block_angles(rope, b * BLOCK, 0, rope->pairs, cosine + b * rope->pairs,
+                     sine + b * rope->pairs);
 }
 
 double kv_rope_frequency(const kv_rope *rope, int64_t pair)

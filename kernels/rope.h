@@ -13,6 +13,7 @@
 #ifndef KVANT_KERNELS_ROPE_H
 #define KVANT_KERNELS_ROPE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/error.h"
@@ -50,6 +51,23 @@ void kv_rope_free(kv_rope *rope);
 void kv_rope_apply(const kv_rope *rope, int64_t first, int64_t count, float *x);
 /* The inverse rotation. */
 void kv_rope_remove(const kv_rope *rope, int64_t first, int64_t count, float *x);
+
+/* What another backend needs for the bits of kv_rope_apply: position block * KV_ROPE_OFFSETS +
+ * offset turns pair i by the sum of two angles, those of the offset and of the block's first
+ * position. With o and b their cosines and sines, in double, each operation rounded by itself:
+ *     c = (cos o * cos b - sin o * sin b) * magnitude
+ *     s = (sin o * cos b + cos o * sin b) * magnitude
+ * and (x, y) becomes (float(x * c - y * s), float(y * c + x * s)). */
+enum { KV_ROPE_OFFSETS = 64 };
+typedef struct {
+    int64_t pairs; /* 0 for layout none */
+    bool is_interleaved;
+    double magnitude;
+    const double *cosine, *sine; /* [KV_ROPE_OFFSETS][pairs] of the offsets; the rope's own */
+} kv_rope_tables;
+kv_rope_tables kv_rope_tables_of(const kv_rope *rope);
+/* cosine and sine [blocks][pairs] of the first positions of blocks 0, 1, ... */
+void kv_rope_blocks(const kv_rope *rope, int64_t blocks, double *cosine, double *sine);
 
 /* Angular frequency of pair i in radians per token, after scaling; i < rotary_dim / 2. */
 double kv_rope_frequency(const kv_rope *rope, int64_t pair);
