@@ -26,6 +26,7 @@
 
 #include "kernels/error.h"
 #include "kernels/quantize.h"
+#include "kernels/rope.h"
 
 KV_EXTERN_C_BEGIN
 
@@ -41,8 +42,7 @@ typedef struct {
     kv_status (*load)(void *context, kv_tensor tensor, int64_t kv_head, int64_t calibration,
                       float *out, kv_error *err);
     kv_status (*query)(void *context, int64_t kv_head, float *out, kv_error *err);
-    /* Rotates keys in place as RoPE does at positions first, first + 1, ...: x [count][D]. */
-    void (*rotate)(void *context, int64_t first, int64_t count, float *x);
+    const kv_rope *rope; /* of the keys; NULL for none */
 } kv_source;
 
 /* One layer. query_position [Q]: query i sees tokens t <= position and, with a window W > 0,

@@ -72,12 +72,6 @@ done:
     return status;
 }
 
-void kv_heads_rotate(void *context, int64_t first, int64_t count, float *x)
-{
-    const kv_heads *const heads = context;
-    kv_rope_apply(heads->rope, first, count, x);
-}
-
 static kv_status check_extents(const kv_heads_config *config, kv_error *err)
 {
     const struct {
@@ -118,12 +112,10 @@ static kv_status synthesize(kv_heads *heads, const kv_heads_config *config, kv_e
         .window = config->window,
         .softmax_scale = 1 / sqrt((double)config->head_dim),
         .is_rope_interleaved = config->rope.layout == KV_ROPE_INTERLEAVED,
-        .source = {.context = heads,
-                   .load = load,
-                   .query = kv_heads_draw_queries,
-                   .rotate = kv_heads_rotate},
+        .source = {.context = heads, .load = load, .query = kv_heads_draw_queries},
     };
     KV_TRY(kv_rope_create(&heads->rope, &config->rope, config->head_dim, err));
+    heads->layer.source.rope = heads->rope;
     heads->layer.rotary_dim = kv_rope_rotary_dim(heads->rope);
     KV_TRY(kv_heads_plan_channels(heads, config, err));
     KV_TRY(kv_heads_plan_queries(heads, config, err));

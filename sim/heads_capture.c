@@ -121,7 +121,7 @@ kv_status kv_heads_use_capture(kv_heads *heads, const kv_heads_config *config, i
         .rotary_dim = kv_rope_rotary_dim(heads->rope),
         .is_rope_interleaved = about->rope.layout == KV_ROPE_INTERLEAVED,
         .query_position = about->query_position,
-        .source = {.context = heads, .load = load, .query = query, .rotate = kv_heads_rotate},
+        .source = {.context = heads, .load = load, .query = query, .rope = heads->rope},
     };
     if (about->query_heads == 0)
         KV_TRY(make_up_queries(heads, config, err));

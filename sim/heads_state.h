@@ -64,9 +64,8 @@ bool kv_heads_is_shaped(const kv_heads *heads);
 /* Shapes the rows of one kv head's group, query [group * Q][D] after RoPE, in place. */
 kv_status kv_heads_shape_queries(kv_heads *heads, int64_t kv_head, float *query, kv_error *err);
 
-/* Callbacks of kv_source that captures use, too. */
+/* A callback of kv_source that captures use, too. */
 kv_status kv_heads_draw_queries(void *heads, int64_t kv_head, float *out, kv_error *err);
-void kv_heads_rotate(void *heads, int64_t first, int64_t count, float *x);
 
 /* ---- captures ---- */
 

@@ -104,7 +104,7 @@ static void make_query(float *q, const step *s, int64_t state, int64_t stream)
     kv_mix_apply(q, &s->mix, KV_MIX_QUERY, q);
     for (int64_t c = 0; c < n; c++) q[c] *= gain;
     for (int64_t h = 0; h < l->query_heads; h++)
-        l->source.rotate(l->source.context, l->tokens - 1, 1, q + h * l->head_dim);
+        kv_rope_apply(l->source.rope, l->tokens - 1, 1, q + h * l->head_dim);
 }
 
 /* The pull is what kv_heads_pull adds to the exact streams' queries. */

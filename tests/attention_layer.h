@@ -59,11 +59,6 @@ static inline kv_status load_query(void *context, int64_t head, float *out, kv_e
     return KV_OK;
 }
 
-static inline void rotate(void *context, int64_t first, int64_t count, float *x)
-{
-    kv_rope_apply(((memory_layer *)context)->rope, first, count, x);
-}
-
 static inline float *floats(int64_t n)
 {
     return calloc((size_t)n, sizeof(float));
@@ -108,7 +103,7 @@ static inline void make_layer(memory_layer *m, const shape *s)
                           .rotary_dim = D,
                           .query_position = m->position,
                           .needle = m->needle,
-                          .source = {m, load, load_query, rotate}};
+                          .source = {m, load, load_query, m->rope}};
 }
 
 static inline void free_layer(memory_layer *m)

@@ -71,7 +71,7 @@ static inline float *plain_tensor(const kv_layer *l, const kv_quantizer *q, bool
         kv_fit_free(fit);
     }
     for (int64_t g = 0; is_pre && g < G; g++)
-        l->source.rotate(l->source.context, 0, l->tokens, y + g * size);
+        kv_rope_apply(l->source.rope, 0, l->tokens, y + g * size);
     free(x);
     return y;
 }
@@ -167,7 +167,7 @@ static inline void plain_queries(double *q, const plain_stack *s, const kv_layer
         plain_apply(z, P, y, N);
         for (int64_t h = 0; h < N / D; h++) {
             for (int64_t c = 0; c < D; c++) row[c] = (float)(gain * z[h * D + c]);
-            l->source.rotate(l->source.context, l->tokens - 1, 1, row);
+            kv_rope_apply(l->source.rope, l->tokens - 1, 1, row);
             for (int64_t c = 0; c < D; c++) q[i * N + h * D + c] = (double)row[c];
         }
     }

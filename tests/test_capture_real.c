@@ -30,7 +30,7 @@ static void check_layer(const char *path, int64_t number)
                       l->source.load(l->source.context, KV_KEY_PRE_ROPE, g, 0, y, &err) == KV_OK &&
                       l->source.query(l->source.context, g, q, &err) == KV_OK,
                   "%s", err.message);
-            l->source.rotate(l->source.context, 0, l->tokens, y);
+            kv_rope_apply(l->source.rope, 0, l->tokens, y);
             for (int64_t i = 0; i < size; i++) {
                 largest = fmax(largest, fabs((double)x[i]));
                 worst = fmax(worst, fabs((double)x[i] - (double)y[i]));

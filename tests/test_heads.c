@@ -319,7 +319,7 @@ static void check_rope(void)
         CHECK(is_equal(q + row * 32, p + row * 32, 32), "query row %d", (int)row);
     }
     const kv_layer *const l = kv_heads_layer(heads);
-    l->source.rotate(l->source.context, 0, 256, before);
+    kv_rope_apply(l->source.rope, 0, 256, before);
     CHECK(is_equal(before, post, 256 * 32), "rotate");
     CHECK(l->rotary_dim == 32 && kv_heads_layer(plain)->rotary_dim == 0, "rotary_dim");
     free(pre);

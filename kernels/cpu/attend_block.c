@@ -72,7 +72,7 @@ static const float *tile_keys(const kv_attend_plan *p, kv_attend_space *s, const
     kv_fit_decode(kv_attend_fit(&p->keys, h->key_fits, key), h->key_fits[key] ? 0 : h->number,
                   is_pre_rope ? h->key_pre_rope : h->key, t->from, t->to - t->from, s->decoded,
                   s->scratch);
-    if (is_pre_rope) source->rotate(source->context, t->from, t->to - t->from, s->decoded);
+    if (is_pre_rope) kv_rope_apply(source->rope, t->from, t->to - t->from, s->decoded);
     return s->decoded;
 }
 

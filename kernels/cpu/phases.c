@@ -67,7 +67,7 @@ static void decode_key(kv_cpu_work *w, kv_cpu_space *space, int64_t scheme, int6
     kv_fit_decode(kv_cpu_key_fit(w, scheme), kv_cpu_fit_head(w, plan->layer_keys[scheme] != NULL),
                   is_pre_rope ? w->key_pre_rope : w->key, first, count, space->decoded,
                   space->scratch);
-    if (is_pre_rope) source->rotate(source->context, first, count, space->decoded);
+    if (is_pre_rope) kv_rope_apply(source->rope, first, count, space->decoded);
 }
 
 void kv_cpu_group_keys(kv_cpu_work *w)
