@@ -73,6 +73,11 @@ typedef struct {
     bool want_rows;            /* tv and top-k (cost a pass over each row) */
 } kv_evaluation;
 
+/* What every backend refuses first: KV_EREQUEST for sizes, queries that see no token, pairs of
+ * schemes that are not there. */
+kv_status kv_evaluation_check(const kv_layer *layer, const kv_evaluation *evaluation,
+                              kv_error *err);
+
 enum { KV_TOP_COUNT = 3 };
 extern const int64_t kv_top_k[KV_TOP_COUNT]; /* 1, 8, 64 */
 

@@ -1,4 +1,5 @@
-/* Raw measurements of a layer: their memory. See backend.h. */
+/* What every backend asks of an evaluation, and the memory of its raw measurements. See backend.h.
+ */
 #include "kernels/backend.h"
 
 #include <math.h>
@@ -20,6 +21,33 @@ kv_visible kv_layer_visible(const kv_layer *layer, int64_t position)
     int64_t const end = position < layer->tokens ? position + 1 : layer->tokens;
     bool const is_cut = layer->window > 0 && position >= layer->window;
     return (kv_visible){is_cut ? position - layer->window + 1 : 0, end};
+}
+
+kv_status kv_evaluation_check(const kv_layer *layer, const kv_evaluation *evaluation, kv_error *err)
+{
+    if (layer->tokens < 1 || layer->head_dim < 1)
+        return KV_FAIL(err, KV_EREQUEST, "a layer of %lld tokens and %lld channels",
+                       (long long)layer->tokens, (long long)layer->head_dim);
+    if (layer->tokens > 1 << 24) /* token numbers are compared as floats */
+        return KV_FAIL(err, KV_EREQUEST, "%lld tokens: at most 16777216 are supported",
+                       (long long)layer->tokens);
+    for (int64_t i = 0; i < layer->queries; i++) {
+        kv_visible const seen = kv_layer_visible(layer, layer->query_position[i]);
+        if (seen.begin >= seen.end)
+            return KV_FAIL(err, KV_EREQUEST,
+                           "query %lld at position %lld sees none of %lld tokens (window %lld)",
+                           (long long)i, (long long)layer->query_position[i],
+                           (long long)layer->tokens, (long long)layer->window);
+    }
+    for (int64_t p = 0; p < evaluation->n_pairs; p++) {
+        const int64_t *const pair = evaluation->pairs[p];
+        if (pair[0] < 0 || pair[0] >= evaluation->n_keys || pair[1] < 0 ||
+            pair[1] >= evaluation->n_values)
+            return KV_FAIL(err, KV_EREQUEST, "pair %lld names key %lld of %lld, value %lld of %lld",
+                           (long long)p, (long long)pair[0], (long long)evaluation->n_keys,
+                           (long long)pair[1], (long long)evaluation->n_values);
+    }
+    return KV_OK;
 }
 
 kv_status kv_measurements_create(kv_measurements **out, const kv_layer *layer,

@@ -15,33 +15,6 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static kv_status check(const kv_layer *layer, const kv_evaluation *evaluation, kv_error *err)
-{
-    if (layer->tokens < 1 || layer->head_dim < 1)
-        return KV_FAIL(err, KV_EREQUEST, "a layer of %lld tokens and %lld channels",
-                       (long long)layer->tokens, (long long)layer->head_dim);
-    if (layer->tokens > 1 << 24) /* token numbers are compared as floats */
-        return KV_FAIL(err, KV_EREQUEST, "%lld tokens: at most 16777216 are supported",
-                       (long long)layer->tokens);
-    for (int64_t i = 0; i < layer->queries; i++) {
-        kv_visible const seen = kv_layer_visible(layer, layer->query_position[i]);
-        if (seen.begin >= seen.end)
-            return KV_FAIL(err, KV_EREQUEST,
-                           "query %lld at position %lld sees none of %lld tokens (window %lld)",
-                           (long long)i, (long long)layer->query_position[i],
-                           (long long)layer->tokens, (long long)layer->window);
-    }
-    for (int64_t p = 0; p < evaluation->n_pairs; p++) {
-        const int64_t *const pair = evaluation->pairs[p];
-        if (pair[0] < 0 || pair[0] >= evaluation->n_keys || pair[1] < 0 ||
-            pair[1] >= evaluation->n_values)
-            return KV_FAIL(err, KV_EREQUEST, "pair %lld names key %lld of %lld, value %lld of %lld",
-                           (long long)p, (long long)pair[0], (long long)evaluation->n_keys,
-                           (long long)pair[1], (long long)evaluation->n_values);
-    }
-    return KV_OK;
-}
-
 /* The most tokens a block of `width` rows sees, rounded to tiles. */
 static int64_t widest_span(const kv_layer *layer, int64_t rows, int64_t width)
 {
@@ -102,7 +75,7 @@ kv_status kv_cpu_plan_create(kv_cpu_plan *plan, const kv_cpu_options *options,
                           .keys = {evaluation->keys, evaluation->n_keys, true},
                           .values = {evaluation->values, evaluation->n_values, false},
                           .rows = out->rows};
-    KV_TRY(check(layer, evaluation, err));
+    KV_TRY(kv_evaluation_check(layer, evaluation, err));
     plan->tiles = (layer->tokens + KV_TOKEN_TILE - 1) / KV_TOKEN_TILE;
     plan->panels = (layer->head_dim + KV_LANES - 1) / KV_LANES;
     for (int64_t i = 0; i < evaluation->n_keys; i++)
