@@ -1,11 +1,12 @@
 /* Sum of squares and largest magnitude of every head's numbers.
  *
- * One block a head and SLICE numbers would leave an order to atomics; so one block a head does it
- * all, each thread every THREADS-th number, threads added pairwise.
- * Grid (heads), block 256, shared 2 KiB; registers: at most 32. */
+ * Several blocks a head would need memory for their sums, or atomics, which leave the order open;
+ * so one block of the largest size does it all, each thread every THREADS-th number, threads added
+ * pairwise.
+ * Grid (heads), block 1024, shared 12 KiB; registers: at most 32. */
 #include "kernels/cuda/launch.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 1024 };
 
 __global__ void __launch_bounds__(THREADS) squares(const kv_cuda_squares a)
 {

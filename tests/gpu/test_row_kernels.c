@@ -1,0 +1,379 @@
+/* Kernels of rows of logits, of outputs and of squares against plain C: test_row_kernels MODULE.
+ *
+ * Numbers are compared bit by bit, double sums within 1e-13 of the sum of their terms' magnitudes;
+ * rows that see one token have one term, so that terms are compared as well. */
+#include <stdio.h>
+
+#include "kernels/backend.h"
+#include "kernels/order.h"
+#include "tests/gpu/kernels.h"
+
+static uint64_t random_state = 1;
+
+static uint32_t random_word(void)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33);
+}
+
+/* In (-1, 1). */
+static float random_float(void)
+{
+    return (float)((int32_t)(random_word() % 0xffffff) - 0x7fffff) / 8388608.0f;
+}
+
+static bool is_near(double found, double expected, double magnitude)
+{
+    if (isnan(expected)) return isnan(found);
+    return found == expected || fabs(found - expected) <= 1e-13 * magnitude;
+}
+
+static int by_entry(const void *a, const void *b)
+{
+    uint64_t const x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* ---- rows and compare ---- */
+
+enum { HEADS = 2, ROWS = 28, FIRST = 32, SPAN = 1500, STRIDE = 1537 };
+
+typedef enum { NORMAL, FEW_VALUES, ZEROS, ONE_THREAD, WIDE, BEYOND, N_KINDS } kind;
+
+/* Logits of a kind for token t: values that tie, zeros of both signs, all best tokens in a few
+ * threads, differences beyond float, infinities and NaN. */
+static float logit(kind k, int64_t t)
+{
+    float const x = random_float();
+    switch (k) {
+    case NORMAL: return 9 * x;
+    case FEW_VALUES: return 0.5f * (float)(int)(4 * x);
+    case ZEROS: return x < 0 ? -0.0f : 0.0f;
+    case ONE_THREAD: return t % 256 < 3 ? 20 + x : x;
+    case WIDE: return x * x * x > 0.5f ? 3e38f * x : x < -0.7f ? -3e38f : ldexpf(x, (int)(60 * x));
+    default: return x > 0.998f ? INFINITY : x < -0.998f ? -INFINITY : x > 0.997f ? NAN : x;
+    }
+}
+
+typedef struct {
+    float logits[HEADS][ROWS][STRIDE];
+    int64_t seen[HEADS][ROWS][2], needle[HEADS][ROWS];
+    kv_cuda_row row[HEADS][ROWS];
+} row_case;
+
+static int64_t between(int64_t low, int64_t high)
+{
+    return low + (int64_t)(random_word() % (uint32_t)(high - low));
+}
+
+/* What rows see: one token, as many as the largest k, one block of threads, all, any. */
+static void set_rows(row_case *c, kind k)
+{
+    static const int64_t counts[] = {1, 2, 7, 8, 9, 63, 64, 65, 66, 255, 256, 257, 258, SPAN};
+    int64_t const end = FIRST + SPAN;
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t r = 0; r < ROWS; r++) {
+            int64_t const n = counts[(size_t)(r + h) % (sizeof counts / sizeof *counts)];
+            int64_t const begin = n == SPAN ? FIRST : between(FIRST, end - n + 1);
+            int64_t const needles[] = {
+                -1, begin - 1, begin, begin + n - 1, begin + n, between(begin, begin + n)};
+            c->seen[h][r][0] = begin, c->seen[h][r][1] = begin + n;
+            c->needle[h][r] = needles[random_word() % 6];
+            for (int64_t i = 0; i < STRIDE; i++) c->logits[h][r][i] = 1e6f; /* not visible */
+            for (int64_t t = begin; t < begin + n; t++) c->logits[h][r][t - FIRST] = logit(k, t);
+            int64_t const needle = c->needle[h][r];
+            if (needle >= begin && needle < begin + n && random_word() % 2)
+                c->logits[h][r][needle - FIRST] = k == ZEROS ? -0.0f : 25.0f;
+        }
+}
+
+static kv_cuda_row plain_row(const float *logits, const int64_t seen[2], int64_t needle)
+{
+    static uint64_t entry[SPAN];
+    int64_t const n = seen[1] - seen[0];
+    kv_cuda_row row = {.max = -INFINITY, .is_finite = 1, .needle_margin = NAN};
+    float other = -INFINITY;
+    for (int64_t t = seen[0]; t < seen[1]; t++) {
+        float const l = logits[t - FIRST];
+        entry[t - seen[0]] = kv_top_entry(l, t);
+        row.is_finite &= !isnan(l) && l < INFINITY;
+        if (l > row.max) row.max = l;
+        if (l > other && t != needle) other = l;
+    }
+    row.max += 0.0f; /* never -0 */
+    for (int64_t t = seen[0]; t < seen[1]; t++)
+        row.sum += (double)kv_expf(logits[t - FIRST] - row.max);
+    if (needle >= seen[0] && needle < seen[1])
+        row.needle_margin =
+            n == 1 ? INFINITY : (double)logits[needle - FIRST] - (double)(other + 0.0f);
+    qsort(entry, (size_t)n, sizeof *entry, by_entry);
+    for (int k = 0; k < KV_CUDA_TOPS; k++)
+        row.least[k] = entry[(kv_top_k[k] < n ? kv_top_k[k] : n) - 1];
+    return row;
+}
+
+static void check_row(const char *what, const kv_cuda_row *found, const kv_cuda_row *expected,
+                      bool want_top)
+{
+    CHECK(found->is_finite == expected->is_finite, "%s", what);
+    for (int k = 0; k < KV_CUDA_TOPS; k++)
+        CHECK(found->least[k] == (want_top ? expected->least[k] : UINT64_MAX) ||
+                  (!expected->is_finite && want_top),
+              "%s: k %d: %016llx, not %016llx", what, k, (unsigned long long)found->least[k],
+              (unsigned long long)expected->least[k]);
+    if (!expected->is_finite) {
+        CHECK(isnan(found->sum), "%s: %g", what, found->sum);
+        return;
+    }
+    CHECK(kv_float_bits(found->max) == kv_float_bits(expected->max), "%s: %a, not %a", what,
+          (double)found->max, (double)expected->max);
+    CHECK(is_near(found->sum, expected->sum, expected->sum), "%s: %.17g, not %.17g", what,
+          found->sum, expected->sum);
+    bool const is_same =
+        memcmp(&found->needle_margin, &expected->needle_margin, sizeof(double)) == 0;
+    CHECK(isnan(expected->needle_margin) ? isnan(found->needle_margin) : is_same,
+          "%s: margin %g, not %g", what, found->needle_margin, expected->needle_margin);
+}
+
+/* want_top; with needles. */
+static void check_rows(emulated *e, row_case *c, kind k, bool want_top, bool has_needles)
+{
+    static kv_cuda_row found[HEADS][ROWS];
+    kv_cuda_row *const out = room(e, sizeof found);
+    set_rows(c, k);
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t r = 0; r < ROWS; r++)
+            c->row[h][r] =
+                plain_row(c->logits[h][r], c->seen[h][r], has_needles ? c->needle[h][r] : -1);
+    DO(e, rows,
+       &(kv_cuda_rows){.out = out,
+                       .logits = to_device(e, c->logits, sizeof c->logits),
+                       .row_seen = to_device(e, c->seen, sizeof c->seen),
+                       .row_needle = has_needles ? to_device(e, c->needle, sizeof c->needle) : NULL,
+                       .heads = HEADS,
+                       .rows = ROWS,
+                       .first_token = FIRST,
+                       .stride = STRIDE,
+                       .want_top = want_top});
+    to_host(e, found, out, sizeof found);
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t r = 0; r < ROWS; r++) {
+            char what[80];
+            snprintf(what, sizeof what, "kind %d, head %d, row %d of %d tokens", (int)k, (int)h,
+                     (int)r, (int)(c->seen[h][r][1] - c->seen[h][r][0]));
+            check_row(what, &found[h][r], &c->row[h][r], want_top);
+        }
+    give_back(e);
+}
+
+static void check_no_rows(emulated *e)
+{
+    DO(e, rows, &(kv_cuda_rows){.heads = 1});
+    DO(e, rows, &(kv_cuda_rows){.rows = 1});
+    DO(e, compare, &(kv_cuda_compare){.heads = 1, .rows = 4, .first_row = 4});
+    DO(e, compare, &(kv_cuda_compare){.rows = 4});
+    DO(e, finish, &(kv_cuda_finish){.heads = 1});
+    DO(e, finish, &(kv_cuda_finish){.outs = 1});
+    DO(e, squares, &(kv_cuda_squares){.n = 1});
+}
+
+/* The sums' terms, added up in token order; and of each sum the magnitudes. */
+static kv_cuda_comparison plain_comparison(const row_case *c, int64_t h, int64_t r, int64_t exact,
+                                           bool want_rows, double size[2])
+{
+    const kv_cuda_row *const row = &c->row[h][r], *const of = &c->row[h][exact];
+    float const inverse = (float)(1 / row->sum), exact_inverse = (float)(1 / of->sum);
+    kv_cuda_comparison sum = {0};
+    float largest = 0;
+    size[0] = size[1] = 0;
+    for (int64_t t = c->seen[h][r][0]; t < c->seen[h][r][1]; t++) {
+        float const l = c->logits[h][exact][t - FIRST], q = c->logits[h][r][t - FIRST];
+        float const d = q - l, weight = kv_expf(l - of->max), term = weight * d;
+        float const p = weight * exact_inverse, p_quantized = kv_expf(q - row->max) * inverse;
+        largest = fabsf(d) > largest ? fabsf(d) : largest;
+        sum.logit_err_square += (double)d * (double)d;
+        sum.cross += (double)term, size[0] += fabs((double)term);
+        if (!want_rows) continue;
+        sum.variation += (double)fabsf(p - p_quantized);
+        size[1] += (double)fabsf(p - p_quantized);
+        for (int k = 0; k < KV_CUDA_TOPS; k++)
+            sum.common[k] +=
+                kv_top_entry(l, t) >= of->least[k] && kv_top_entry(q, t) >= row->least[k];
+    }
+    sum.logit_err_max = (double)largest;
+    return sum;
+}
+
+/* Rows from FIRST_ROW on are the exact rows with noise. */
+static void check_compare(emulated *e, row_case *c, kind k, bool want_rows)
+{
+    enum { FIRST_ROW = 11 };
+    static kv_cuda_comparison found[HEADS][ROWS];
+    int32_t exact[ROWS];
+    kv_cuda_comparison *const out = room(e, sizeof found);
+    set_rows(c, k);
+    for (int32_t r = 0; r < ROWS; r++) exact[r] = r < FIRST_ROW ? -1 : (7 * r) % FIRST_ROW;
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t r = 0; r < ROWS; r++) {
+            if (r >= FIRST_ROW) memcpy(c->seen[h][r], c->seen[h][exact[r]], sizeof c->seen[h][r]);
+            for (int64_t t = 0; r >= FIRST_ROW && t < STRIDE; t++) {
+                float const l = c->logits[h][exact[r]][t];
+                float const far = l + (random_word() % 2 ? 0.1f : 2) * random_float();
+                c->logits[h][r][t] = k == FEW_VALUES && random_word() % 3 ? l : far;
+            }
+            c->row[h][r] = plain_row(c->logits[h][r], c->seen[h][r], -1);
+        }
+    DO(e, compare,
+       &(kv_cuda_compare){.out = out,
+                          .logits = to_device(e, c->logits, sizeof c->logits),
+                          .row = to_device(e, c->row, sizeof c->row),
+                          .row_seen = to_device(e, c->seen, sizeof c->seen),
+                          .row_exact = to_device(e, exact, sizeof exact),
+                          .heads = HEADS,
+                          .rows = ROWS,
+                          .first_row = FIRST_ROW,
+                          .first_token = FIRST,
+                          .stride = STRIDE,
+                          .want_rows = want_rows});
+    to_host(e, found, out, sizeof found);
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t r = FIRST_ROW; r < ROWS; r++) {
+            const kv_cuda_comparison *const f = &found[h][r];
+            double size[2];
+            kv_cuda_comparison const x = plain_comparison(c, h, r, exact[r], want_rows, size);
+            CHECK(f->logit_err_max == x.logit_err_max, "%a, not %a", f->logit_err_max,
+                  x.logit_err_max);
+            CHECK(is_near(f->logit_err_square, x.logit_err_square, x.logit_err_square), "%.17g",
+                  f->logit_err_square);
+            CHECK(is_near(f->cross, x.cross, size[0]), "%.17g, not %.17g", f->cross, x.cross);
+            CHECK(is_near(f->variation, x.variation, size[1]), "%.17g, not %.17g", f->variation,
+                  x.variation);
+            for (int i = 0; i < KV_CUDA_TOPS; i++)
+                CHECK(f->common[i] == x.common[i], "row %d, k %d: %d, not %d", (int)r, i,
+                      (int)f->common[i], (int)x.common[i]);
+        }
+    unsigned char before[sizeof found[0][0] * FIRST_ROW];
+    memset(before, 0xff, sizeof before);
+    CHECK(memcmp(found[1], before, sizeof before) == 0, "exact rows have no comparison");
+    give_back(e);
+}
+
+/* ---- finish ---- */
+
+enum { OUTS = 5 };
+
+static void check_finish(emulated *e, int64_t head_dim, int64_t splits, bool wants_attention,
+                         bool wants_square)
+{
+    static const int32_t out_row[OUTS] = {3, 0, 4, 9, 0}, out_exact[OUTS] = {-1, 0, -1, 0, 2};
+    enum { ALL = 10 };
+    size_t const size = (size_t)(HEADS * OUTS * head_dim);
+    float *const partial = malloc(size * (size_t)splits * sizeof *partial);
+    float *const attention = malloc(size * sizeof *attention);
+    float *const product = malloc(size * sizeof *product);
+    kv_cuda_row row[HEADS][ALL] = {0};
+    double square[HEADS][OUTS];
+    for (size_t i = 0; i < size * (size_t)splits; i++) partial[i] = random_float();
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int r = 0; r < ALL; r++) row[h][r].sum = 1.5 + (double)random_float();
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t i = 0; i < OUTS * head_dim; i++) {
+            float sum = 0;
+            for (int64_t s = 0; s < splits; s++)
+                sum += partial[(h * splits + s) * OUTS * head_dim + i];
+            product[h * OUTS * head_dim + i] = sum;
+        }
+    float *const to = wants_attention ? room(e, size * sizeof *attention) : NULL;
+    double *const squares = wants_square ? room(e, sizeof square) : NULL;
+    DO(e, finish,
+       &(kv_cuda_finish){.attention = to,
+                         .square = squares,
+                         .partial = to_device(e, partial, size * (size_t)splits * sizeof *partial),
+                         .row = to_device(e, row, sizeof row),
+                         .out_row = to_device(e, out_row, sizeof out_row),
+                         .out_exact =
+                             wants_square ? to_device(e, out_exact, sizeof out_exact) : NULL,
+                         .heads = HEADS,
+                         .rows = ALL,
+                         .outs = OUTS,
+                         .splits = splits,
+                         .head_dim = head_dim});
+    if (to) to_host(e, attention, to, size * sizeof *attention);
+    if (squares) to_host(e, square, squares, sizeof square);
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t o = 0; o < OUTS; o++) {
+            const float *const x = product + (h * OUTS + o) * head_dim;
+            const float *const y =
+                product + (h * OUTS + (out_exact[o] < 0 ? 0 : out_exact[o])) * head_dim;
+            double const sum = row[h][out_row[o]].sum;
+            double const other = out_exact[o] < 0 ? 0 : 1 / row[h][out_row[out_exact[o]]].sum;
+            double expected = 0;
+            for (int64_t c = 0; c < head_dim; c++) {
+                double const d = (double)x[c] * (1 / sum) - (double)y[c] * other;
+                float const a = (float)((double)x[c] / sum);
+                expected += d * d;
+                float const f = to ? attention[(h * OUTS + o) * head_dim + c] : a;
+                CHECK(kv_float_bits(f) == kv_float_bits(a), "%a, not %a", (double)f, (double)a);
+            }
+            CHECK(!squares || is_near(square[h][o], expected, expected), "%.17g, not %.17g",
+                  square[h][o], expected);
+        }
+    free(partial), free(attention), free(product);
+    give_back(e);
+}
+
+/* ---- squares ---- */
+
+static void check_squares(emulated *e, int64_t n)
+{
+    enum { MANY = 3 };
+    size_t const bytes = (size_t)(MANY * n) * sizeof(float);
+    float *const x = malloc(bytes + 1);
+    double sum[MANY];
+    uint32_t absmax[MANY];
+    for (int64_t i = 0; i < MANY * n; i++) x[i] = random_float() * (i < n ? 1.0f : 1e-20f);
+    if (n > 1) x[n + n / 2] = -INFINITY, x[2 * n - 1] = 1, x[2 * n] = -1e-3f;
+    double *const sums = room(e, sizeof sum);
+    uint32_t *const largest = room(e, sizeof absmax);
+    DO(e, squares, &(kv_cuda_squares){sums, largest, to_device(e, x, bytes), MANY, n});
+    to_host(e, sum, sums, sizeof sum);
+    to_host(e, absmax, largest, sizeof absmax);
+    for (int64_t h = 0; h < MANY; h++) {
+        double expected = 0;
+        uint32_t most = 0;
+        for (const float *p = x + h * n; p < x + (h + 1) * n; p++) {
+            expected += (double)*p * (double)*p;
+            most = kv_float_bits(fabsf(*p)) > most ? kv_float_bits(fabsf(*p)) : most;
+        }
+        CHECK(is_near(sum[h], expected, expected), "n %d: %g, not %g", (int)n, sum[h], expected);
+        CHECK(absmax[h] == most, "n %d: %08x, not %08x", (int)n, absmax[h], most);
+    }
+    free(x);
+    give_back(e);
+}
+
+int main(int argc, char **argv)
+{
+    static row_case c;
+    emulated e = emulated_open(argc, argv);
+    check_no_rows(&e);
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        e.set_seed(seed);
+        for (int k = 0; k < N_KINDS; k++) check_rows(&e, &c, (kind)k, true, true);
+        check_rows(&e, &c, NORMAL, false, true);
+        check_rows(&e, &c, NORMAL, true, false);
+        check_compare(&e, &c, NORMAL, true);
+        check_compare(&e, &c, FEW_VALUES, true);
+        check_compare(&e, &c, NORMAL, false);
+        static const int64_t head_dims[] = {1, 3, 20, 127, 128, 129, 300};
+        for (size_t i = 0; i < sizeof head_dims / sizeof *head_dims; i++)
+            for (int64_t splits = 1; splits <= 3; splits += 2)
+                check_finish(&e, head_dims[i], splits, true, true);
+        check_finish(&e, 20, 2, false, true);
+        check_finish(&e, 20, 2, true, false);
+        static const int64_t sizes[] = {0, 1, 2, 1023, 1024, 1025, 5000};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_squares(&e, sizes[i]);
+    }
+    emulated_close(&e);
+    return check_done();
+}
