@@ -67,7 +67,7 @@ def load_case(name, m):
     before, address = {
         "": ("", "%in"), "global": ("", "%in"),
         "const": ("    mov.u64 %d15, constants; add.s64 %d15, %d15, %at;\n", "%d15"),
-        "param": ("", "p_some"),
+        "param": ("    mov.b64 %d14, p_some; add.s64 %d15, %d14, 4;\n", "%d15+-4"),
         "shared": (SHARED + bytes_to("st.shared.b32 [%r15+{}], {};", "%in"), "%r15"),
         "local": (LOCAL + bytes_to("st.local.b32 [%d15+{}], {};", "%in"), "%d15")}[m.space]
     text = before + f"    {name} {operand}, [{address}];\n"
@@ -170,8 +170,9 @@ def mov_case(name):
     t = name[4:]
     if t == "pred":
         text = "    ld.global.b32 %r1, [%in]; setp.lt.s32 %p1, %r1, 0; mov.pred %p2, %p1;\n" \
-               "    selp.u32 %r2, 1, 0, %p2; st.global.b32 [%out], %r2;\n"
-        return text, lambda data: out32(w >> 31 for w in words(data))
+               "    selp.u32 %r2, 1, 0, %p2; mov.pred %p3, -1; mov.pred %p4, 0;\n" \
+               "    @%p3 add.u32 %r2, %r2, 2; @%p4 add.u32 %r2, %r2, 4; st.global.b32 [%out], %r2;\n"
+        return text, lambda data: out32((w >> 31) + 2 for w in words(data))
     held = {"f32": "f32", "f64": "f64"}.get(t) or f"b{oracle.width(t)}"
     r = {"b16": "%h", "b32": "%r", "b64": "%d", "f32": "%f", "f64": "%g"}[held]
     size = oracle.width(t) // 8

@@ -49,6 +49,11 @@ REFUSED = [  # (body, message)
     ("  add.rn.f32 %f1, %f2, 0d3FF0000000000000;", "line 7: literal 0d3FF0000000000000 for .f32"),
     ("  ld.param.u64 %d1, [s+20];", "line 7: outside of the parameter: [s+20]"),
     ("  ld.param.u64 %d1, [%d2];", "line 7: parameter address not understood: [%d2]"),
+    ("  mov.b64 %d1, s; ld.param.u64 %d2, [%d1+20];", "line 7: outside of the parameter: [%d1+20]"),
+    ("  mov.b64 %d1, s; add.s64 %d2, %d1, 8; ld.param.u32 %r1, [%d2+-12];",
+     "line 7: outside of the parameter: [%d2+-12]"),
+    ("  mov.b64 %d1, s; add.s64 %d2, %d1, %d1;", "line 7: %d1 is the address of a parameter"),
+    ("  mov.b64 %d1, s; mov.b64 %d1, p; ld.param.u64 %d2, [%d1];", "line 7: operand not known: s"),
     ("  ld.global.v2.u32 {%r1, %r2, %r3}, [%d1];", "line 7: ld.global.v2.u32: operand"),
     ("  .reg .b128 %q;", "line 7: register type not known: .b128"),
     ("  .strange 4;", "line 7: directive not known: .strange"),
@@ -80,6 +85,12 @@ class Translate(unittest.TestCase):
     def test_accepts(self):
         text = translated("  .loc 1 2 3;\n  .pragma \"nounroll\";\n  // note\n  add.s32 %r1, %r2, -1; /* */")
         self.assertIn("add(a, b)", text)
+
+    def test_line_information(self):
+        text = translated("  .loc 1 2 3\n  add.s32 %r1, %r2, -1;\n  .loc 1 9 1, function_name a, "
+                          "inlined_at 1 2 3\n  sub.s32 %r1, %r1, %r2;", ".section .debug_str {\n.b8 1\n}\n")
+        self.assertIn("add(a, b)", text)
+        self.assertIn("sub(a, b)", text)
 
     def test_lines_survive_comments(self):
         with self.assertRaises(ptx.PtxError) as caught:

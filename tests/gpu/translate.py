@@ -88,6 +88,8 @@ class Translator:
 
     # ---- operands ----
     def register(self, name, line):
+        if name in self.pointers:
+            raise PtxError(line, f"{name} is the address of a parameter, which only loads may use")
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
@@ -111,8 +113,8 @@ class Translator:
         """An operand as a C++ expression of PTX type t."""
         c = opcodes.CPP[t]
         if t == "pred":
-            if text in ("1", "0"):
-                return {"1": "true", "0": "false"}[text]
+            if text in ("1", "-1", "0"):
+                return "false" if text == "0" else "true"
             name, raw = self.register(text.lstrip("!"), line)
             if raw != "bool":
                 raise PtxError(line, f"not a predicate: {text}")
@@ -162,14 +164,32 @@ class Translator:
                 return f"(uint64_t)(uint32_t)({name} + {offset % (1 << 32)}u)"
         return f"{symbol} + {offset % (1 << 64)}ull"
 
+    def find_pointers(self, f):
+        """Registers that hold a place in a parameter: moved from its name, or a number further."""
+        writes = {}
+        for s in f.body:
+            if s.kind == "instruction" and s.operands:
+                writes.setdefault(s.operands[0], []).append(s)
+        self.pointers = {}
+        for s in f.body:
+            if s.kind != "instruction" or len(writes.get((s.operands or [""])[0], ())) != 1:
+                continue
+            if s.name in ("mov.b64", "mov.u64") and s.operands[1] in self.parameters:
+                self.pointers[s.operands[0]] = s.operands[1], 0
+            elif s.name == "add.s64" and s.operands[1] in self.pointers and \
+                    re.fullmatch(r"-?\d+", s.operands[2]):
+                name, offset = self.pointers[s.operands[1]]
+                self.pointers[s.operands[0]] = name, offset + int(s.operands[2])
+
     def parameter(self, text, size, line):
-        m = re.fullmatch(r"\[\s*([\w$]+)\s*(?:\+\s*(\d+))?\s*\]", text)
-        if not m or m.group(1) not in self.parameters:
+        m = re.fullmatch(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]", text)
+        name, offset = self.pointers.get(m.group(1), (m.group(1), 0)) if m else ("", 0)
+        if name not in self.parameters:
             raise PtxError(line, f"parameter address not understood: {text}")
-        offset = int(m.group(2) or 0)
-        if offset + size > self.parameters[m.group(1)]:
+        offset += int(m.group(2) or 0)
+        if not 0 <= offset <= self.parameters[name] - size:
             raise PtxError(line, f"outside of the parameter: {text}")
-        return f"P_{ident(m.group(1))} + {offset}"
+        return f"P_{ident(name)} + {offset}"
 
     # ---- instructions ----
     def compute(self, s):
@@ -326,6 +346,8 @@ class Translator:
             return ""
         if s.kind == "directive":
             return self.directive(s)
+        if s.operands and s.operands[0] in self.pointers:
+            return ""  # loads know where it points
         if s.name in opcodes.VALUES:
             text = self.compute(s)
         elif s.name in opcodes.MOVES:
@@ -371,6 +393,7 @@ class Translator:
     def translate_function(self, f):
         self.function, self.scopes, self.locals, self.targets = f, [{}], {}, {}
         self.parameters = {v.name: v.count * width(v.type) for v in f.results + f.parameters}
+        self.find_pointers(f)
         module_shared, module_size = dict(self.shared), self.shared_size
         local_size, label = 0, None
         for s in f.body:
