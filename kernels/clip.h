@@ -15,14 +15,20 @@ KV_HD float kv_clip_factor(int i)
     return (float)(1.0 - 0.01 * (double)i);
 }
 
+/* The interleaved sums of kv_clip_fold(), pairwise. */
+KV_HD double kv_clip_pairs(const double lane[KV_CLIP_LANES])
+{
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
+           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
 /* The errors of a tile's n channels: KV_CLIP_LANES interleaved sums, each in order, then pairwise.
  */
 KV_HD double kv_clip_fold(const double *error, int64_t n)
 {
     double lane[KV_CLIP_LANES] = {0};
     for (int64_t c = 0; c < n; c++) lane[c % KV_CLIP_LANES] += error[c];
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
-           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    return kv_clip_pairs(lane);
 }
 
 #endif
