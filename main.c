@@ -35,7 +35,7 @@
 typedef struct {
     const char *output, *backend, *rows, *cols, *format, *x, *table, *policy, *effort;
     const char *engine, *scales, *model, *scheme, *pages;
-    kv_option_whole threads, max_bytes, explain, resolution, context;
+    kv_option_whole threads, device, max_bytes, explain, resolution, context;
     kv_option_real max_error, time_limit, memory, weights;
     bool resume, dry_run, quiet;
     kv_option_list sets, metrics, where;
@@ -60,7 +60,10 @@ typedef struct {
 static const kv_option_row option_table[] = {
     {'o', "output", "FILE", "where the result goes", TEXT(output)},
     {'s', "set", "KEY=VALUE", "set a key of the configuration; may be given again", LIST(sets)},
-    {'b', "backend", "NAME", "auto (default), cpu or cuda", TEXT(backend)},
+    {'b', "backend", "NAME", "cuda, cpu or auto: the first of them that can run here (default)",
+     TEXT(backend)},
+    {'d', "device", "N", "the GPU to use, from 0 (default: an MPI job's local rank chooses, else 0)",
+     WHOLE(device, 0, 4095, "a device's number, from 0")},
     {'t', "threads", "N", "threads (bench: 1, else all processors); results do not depend on it",
      WHOLE(threads, 1, 4096, "a number from 1 to 4096")},
     {'r', "resume", NULL, "take up an interrupted run", FLAG(resume)},
@@ -152,6 +155,24 @@ static kv_config_sources sources_of(const options *o)
                                .n_data_dirs = N_DATA_DIRS};
 }
 
+/* --backend and --device. */
+static kv_status choose_backend(kv_session *session, const options *o, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const char *const name = o->backend ? o->backend : "auto";
+    int const device = (int)o->device.value;
+    const kv_backend *backend = NULL;
+    KV_TRY(kv_backend_find(&backend, name, err));
+    if (o->device.is_given && !backend->choose)
+        KV_TRY(KV_FAIL(err, KV_EREQUEST, "--device %d: backend %s has no devices to choose from",
+                       device, backend->name));
+    if (o->device.is_given) KV_TRY(backend->choose(device, err));
+    if (strcmp(name, "auto") == 0) kv_backend_why(session->why, sizeof session->why, backend);
+    session->backend = backend;
+done:
+    return status;
+}
+
 static kv_status start_session(kv_session *out, const options *o, kv_error *err)
 {
     *out = (kv_session){.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
@@ -165,7 +186,7 @@ static kv_status start_session(kv_session *out, const options *o, kv_error *err)
                         .argc = o->argc,
                         .argv = o->argv};
     if (o->threads.is_given) out->threads = (int)o->threads.value;
-    return kv_backend_find(&out->backend, o->backend ? o->backend : "auto", err);
+    return choose_backend(out, o, err);
 }
 
 /* ---- sweep, check, tune ---- */
@@ -194,6 +215,7 @@ static kv_status check_table_alone(const options *o, kv_error *err)
                              : o->resume              ? "--resume"
                              : o->sets.n              ? "--set"
                              : o->backend             ? "--backend"
+                             : o->device.is_given     ? "--device"
                                                       : NULL;
     if (!o->table)
         return KV_FAIL(err, KV_EREQUEST,
@@ -409,7 +431,7 @@ static const command commands[] = {
      "    metrics: [out_err, logit_err_max, attn_kl, bits]\n\n"
      "Every key: kvant list keys. A scheme is format[/tile][:option[=value]]..., for example\n"
      "int4/32x1:zero:scale=f16; see kvant list formats, options (tiles too) and schemes.\n",
-     "osbtrnq", 1, 1, run_sweep},
+     "osbdtrnq", 1, 1, run_sweep},
     {"tune", "[CONFIG.yaml]", "choose each layer's schemes within a budget",
      "With CONFIG.yaml: measures what each scheme does in each layer of a decode stack, solves\n"
      "exactly for the budget in its `tune:` section (kvant list keys), verifies the choice end to\n"
@@ -430,7 +452,7 @@ static const command commands[] = {
      "point is shown. Then\n\n"
      "    kvant show OUT.h5 --metric frontier --format csv\n"
      "    kvant plot OUT.h5 --metric frontier -o frontier.svg\n",
-     "oTEBpXZfqeLrsbtn", 0, 1, run_tune},
+     "oTEBpXZfqeLrsbdtn", 0, 1, run_tune},
     {"check", "FILE.yaml", "validate a configuration or policy and print the effective one",
      "A configuration is printed with every default filled in and policies written out, and can\n"
      "be run as it is; a policy in its canonical form.\n",

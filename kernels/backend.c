@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
 
 const int64_t kv_top_k[KV_TOP_COUNT] = {1, 8, 64};
 
@@ -12,9 +13,17 @@ static const char *always(void)
     return NULL;
 }
 
+static const char *cpu(void)
+{
+    return "cpu";
+}
+
+/* Whoever is quicker comes first: `auto` takes the first that can run. */
 static const kv_backend backends[] = {
-    {"cpu", "this machine's processors: OpenMP, and the widest vectors there are", always,
-     kv_cpu_evaluate, kv_cpu_attend},
+    {"cuda", "an NVIDIA GPU, one for each process; --device chooses", kv_cuda_unavailable,
+     kv_cuda_device_name, kv_cuda_choose, kv_cuda_evaluate, kv_cuda_attend},
+    {"cpu", "this machine's processors: OpenMP, and the widest vectors there are", always, cpu,
+     NULL, kv_cpu_evaluate, kv_cpu_attend},
 };
 enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
 
@@ -27,8 +36,8 @@ kv_status kv_backend_find(const kv_backend **out, const char *name, kv_error *er
 {
     bool const is_auto = strcmp(name, "auto") == 0;
     for (size_t b = 0; b < N_BACKENDS; b++) {
-        const char *const reason = backends[b].unavailable();
         if (!is_auto && strcmp(name, backends[b].name) != 0) continue;
+        const char *const reason = backends[b].unavailable();
         if (reason && is_auto) continue;
         if (reason) return KV_FAIL(err, KV_EUNSUPPORTED, "backend %s: %s", name, reason);
         *out = &backends[b];
@@ -42,11 +51,21 @@ kv_status kv_backend_find(const kv_backend **out, const char *name, kv_error *er
     return KV_FAIL(err, KV_EREQUEST, "backend %s: not known; there are: %s", name, names);
 }
 
+void kv_backend_why(char *text, size_t size, const kv_backend *taken)
+{
+    int n = snprintf(text, size, "%s", taken == backends ? taken->device() : "");
+    for (const kv_backend *b = backends; b < taken && (size_t)n < size; b++)
+        n += snprintf(text + n, size - (size_t)n, "%snot %s: %s", n ? "; " : "", b->name,
+                      b->unavailable());
+}
+
 void kv_backend_list(FILE *out)
 {
     for (size_t b = 0; b < N_BACKENDS; b++) {
         const char *const reason = backends[b].unavailable();
-        fprintf(out, "%-10s %s%s%s\n", backends[b].name, backends[b].about,
-                reason ? "; not available: " : "", reason ? reason : "");
+        fprintf(out, "%-10s %s", backends[b].name, backends[b].about);
+        if (reason) fprintf(out, "; not available: %s", reason);
+        if (!reason && backends[b].choose) fprintf(out, "; here: %s", backends[b].device());
+        fprintf(out, "\n");
     }
 }

@@ -32,6 +32,21 @@ KV_EXTERN_C_BEGIN
 
 typedef enum { KV_KEY, KV_KEY_PRE_ROPE, KV_VALUE } kv_tensor;
 
+/* How a backend can make a layer's keys and values itself, with the bits that `load` gives. Before
+ * the source's RoPE
+ *     x[t][c] = (float)(gain(context, tensor, t) * (mean[c] + spread[c] * z))
+ * in double, each operation rounded by itself. z is element t * D + c of the Philox stream
+ * kv_stream_id(layer, calibration, kv head, tensor): kv_philox_normals's number, or with is_uniform
+ * sqrt(3) * (2 * u - 1) of kv_philox_uniforms's u. tensor is 0 for keys and 1 for values. A
+ * calibration beyond KV_RECIPE_CALIBRATIONS is load's to refuse. */
+enum { KV_RECIPE_KEY, KV_RECIPE_VALUE, KV_RECIPE_TENSORS, KV_RECIPE_CALIBRATIONS = 4095 };
+typedef struct {
+    uint64_t seed, layer;
+    bool is_uniform;
+    const double *mean[KV_RECIPE_TENSORS], *spread[KV_RECIPE_TENSORS]; /* [G][D] each */
+    double (*gain)(const void *context, int tensor, int64_t token);    /* context: the source's */
+} kv_recipe;
+
 /* Where a layer's numbers come from. `load` writes one kv head, out [T][D]; KV_KEY is the key as
  * attention uses it (after RoPE), KV_KEY_PRE_ROPE the one before. calibration 0 is the layer
  * itself, 1 ... static_seeds are other draws for static scales. `query` writes the rows of one kv
@@ -42,7 +57,8 @@ typedef struct {
     kv_status (*load)(void *context, kv_tensor tensor, int64_t kv_head, int64_t calibration,
                       float *out, kv_error *err);
     kv_status (*query)(void *context, int64_t kv_head, float *out, kv_error *err);
-    const kv_rope *rope; /* of the keys; NULL for none */
+    const kv_rope *rope;     /* of the keys; NULL for none */
+    const kv_recipe *recipe; /* NULL: keys and values must be loaded */
 } kv_source;
 
 /* One layer. query_position [Q]: query i sees tokens t <= position and, with a window W > 0,
@@ -130,6 +146,11 @@ typedef struct {
     const char *about;
     /* NULL where it can run here, else the reason in words. */
     const char *(*unavailable)(void);
+    /* What computes, for provenance: a GPU's name. Only where it can run. */
+    const char *(*device)(void);
+    /* Takes one of several devices, before anything is computed; NULL where there is no choice.
+     * KV_EREQUEST, with how many there are, for one that is not there. */
+    kv_status (*choose)(int device, kv_error *err);
     /* Evaluates one layer with up to `threads` threads. The numbers do not depend on `threads`. */
     kv_status (*evaluate)(const kv_layer *layer, const kv_evaluation *evaluation, int threads,
                           kv_measurements *out, kv_error *err);
@@ -144,6 +165,9 @@ const kv_backend *kv_backend_at(size_t index); /* NULL past the end */
 /* "auto" takes the first that can run, in table order. KV_EREQUEST for an unknown name,
  * KV_EUNSUPPORTED with the reason for one that cannot run here. */
 kv_status kv_backend_find(const kv_backend **out, const char *name, kv_error *err);
+
+/* Why "auto" took it: why not those before it ("not cuda: no device"), or else its device. */
+void kv_backend_why(char *text, size_t size, const kv_backend *taken);
 
 /* The table, with the reason where one cannot run here. */
 void kv_backend_list(FILE *out);

@@ -319,7 +319,7 @@ static kv_status bench_pairs(bench *b, kv_error *err)
                          .queries = QUERIES,
                          .softmax_scale = 1 / sqrt((double)HEAD_DIM),
                          .query_position = position,
-                         .source = {b, load, load_query, NULL}};
+                         .source = {.context = b, .load = load, .query = load_query}};
     m.evaluation = (kv_evaluation){.n_keys = N_SCHEMES,
                                    .n_values = N_SCHEMES,
                                    .n_pairs = N_SCHEMES * N_SCHEMES,
@@ -384,7 +384,7 @@ static kv_status bench_attend(bench *b, kv_error *err)
                          .tokens = TOKENS,
                          .head_dim = HEAD_DIM,
                          .softmax_scale = 1 / sqrt((double)HEAD_DIM),
-                         .source = {b, load, load_query, NULL}};
+                         .source = {.context = b, .load = load, .query = load_query}};
     d.attention = (kv_attention){.n_keys = N_SCHEMES,
                                  .n_values = N_SCHEMES,
                                  .keys = keys,

@@ -101,6 +101,7 @@ kv_status kv_provenance_add(kv_record *record, const kv_provenance *p, kv_error 
         {"seeds", p->seeds, 0, 0},
         {"generator", p->generator, 0, 0},
         {"backend", p->backend, 0, 0},
+        {"backend_why", p->backend_why, 0, 0},
         {"device", p->device, 0, 0},
         {"git_revision", b->git_revision, 0, 0},
         {"git_dirty", NULL, b->git_dirty, b->git_dirty >= 0},

@@ -27,7 +27,7 @@ extern const kv_build kv_this_build;
 typedef struct {
     const char *title;
     const char *config_text; /* effective configuration, re-runnable */
-    const char *backend, *device, *seeds, *generator;
+    const char *backend, *backend_why, *device, *seeds, *generator;
     int argc;
     char *const *argv;
     int is_complete;
@@ -39,7 +39,8 @@ void kv_provenance_start(kv_provenance *provenance);
 
 /* Sets the attributes Conventions, title, kvant_schema, kvant_version, config, config_sha256,
  * git_revision, git_dirty, compiler, compiler_flags, build_type, libraries, hostname, argv, start,
- * end (ISO-8601 UTC), wall_time_s, backend, device, seeds, generator, complete (1 or 0). */
+ * end (ISO-8601 UTC), wall_time_s, backend, backend_why (where it was not asked for by name),
+ * device, seeds, generator, complete (1 or 0). */
 kv_status kv_provenance_add(kv_record *record, const kv_provenance *provenance, kv_error *err);
 
 #endif

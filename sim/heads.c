@@ -7,6 +7,17 @@
 #include "kernels/memory.h"
 #include "sim/heads_state.h"
 
+_Static_assert((int)KV_STREAM_KEY == (int)KV_RECIPE_KEY &&
+                   (int)KV_STREAM_VALUE == (int)KV_RECIPE_VALUE,
+               "a recipe's streams are these");
+
+static double gain_of(const void *context, int tensor, int64_t token)
+{
+    const kv_heads *const heads = context;
+    return tensor == KV_RECIPE_KEY ? kv_heads_key_gain(&heads->config, token)
+                                   : kv_heads_value_gain(&heads->config, token);
+}
+
 /* One tensor of one head before RoPE, out [T][D]:
  * gain(t) * (mean_c + spread_c * z), in double, rounded to float once. */
 static kv_status generate(kv_heads *heads, kv_stream_tensor tensor, int64_t head,
@@ -22,8 +33,7 @@ static kv_status generate(kv_heads *heads, kv_stream_tensor tensor, int64_t head
     KV_TRY(kv_allocate((void **)&z, (size_t)width, sizeof *z, err));
     KV_TRY(kv_cursor_open(&cursor, heads->streams, tensor, head, calibration, err));
     for (int64_t t = 0; t < heads->layer.tokens; t++) {
-        double const gain =
-            is_key ? kv_heads_key_gain(&heads->config, t) : kv_heads_value_gain(&heads->config, t);
+        double const gain = gain_of(heads, (int)tensor, t);
         float *const row = out + t * width;
         kv_cursor_next(cursor, z, width);
         for (int64_t c = 0; c < width; c++) row[c] = (float)(gain * (mean[c] + spread[c] * z[c]));
@@ -70,6 +80,20 @@ done:
     kv_cursor_close(cursor);
     kv_free(z);
     return status;
+}
+
+/* Philox numbers can be made anywhere; those of laplace need this machine's log. */
+static void describe(kv_heads *heads)
+{
+    if (heads->config.generator != KV_GENERATOR_PHILOX || heads->config.distribution == KV_LAPLACE)
+        return;
+    heads->recipe = (kv_recipe){.seed = (uint64_t)heads->seed,
+                                .layer = (uint64_t)heads->index,
+                                .is_uniform = heads->config.distribution == KV_UNIFORM,
+                                .mean = {heads->key_mean, heads->value_mean},
+                                .spread = {heads->key_spread, heads->value_spread},
+                                .gain = gain_of};
+    heads->layer.source.recipe = &heads->recipe;
 }
 
 static kv_status check_extents(const kv_heads_config *config, kv_error *err)
@@ -120,6 +144,7 @@ static kv_status synthesize(kv_heads *heads, const kv_heads_config *config, kv_e
     KV_TRY(kv_heads_plan_channels(heads, config, err));
     KV_TRY(kv_heads_plan_queries(heads, config, err));
     KV_TRY(kv_streams_create(&heads->streams, config, heads->index, heads->seed, err));
+    describe(heads);
 done:
     return status;
 }

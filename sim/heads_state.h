@@ -44,6 +44,7 @@ struct kv_heads {
     kv_heads_config config; /* its lists and texts are not kept: NULL here */
     int64_t index, seed;    /* layer */
     kv_layer layer;
+    kv_recipe recipe;        /* what layer.source.recipe points to */
     int64_t *query_position; /* [Q] */
     int64_t *needle;         /* [H][Q], or NULL */
     uint8_t *classes;        /* [H][Q] */

@@ -18,7 +18,7 @@
 #include "kernels/random.h"
 #include "sim/heads_state.h"
 
-enum { BUFFER = 1024, MAX_CALIBRATION = 4095, MAX_HEADS = 65536 };
+enum { BUFFER = 1024, MAX_CALIBRATION = KV_RECIPE_CALIBRATIONS, MAX_HEADS = 65536 };
 
 /* One sequential stream: its states at the boundaries, the starts of heads (numpy) or of tensors
  * (torch) in stream order. states[0 ... reached] are known; one array is used, by generator. */

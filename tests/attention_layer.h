@@ -103,7 +103,7 @@ static inline void make_layer(memory_layer *m, const shape *s)
                           .rotary_dim = D,
                           .query_position = m->position,
                           .needle = m->needle,
-                          .source = {m, load, load_query, m->rope}};
+                          .source = {m, load, load_query, m->rope, NULL}};
 }
 
 static inline void free_layer(memory_layer *m)

@@ -1,11 +1,12 @@
 /* Heads: numpy's numbers bit for bit, moments, planted channels, RoPE, query classes at their
- * targets, independence of call order and threads, calibration draws, captures, refusals. */
+ * targets, recipes, independence of call order and threads, calibration draws, refusals. */
 #include "sim/heads.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "kernels/memory.h"
+#include "kernels/random.h"
 #include "tests/check.h"
 
 static const double pi = 3.14159265358979323846;
@@ -332,6 +333,70 @@ static void check_rope(void)
     kv_heads_free(heads);
 }
 
+/* ---- recipes ---- */
+
+/* One head by its recipe alone, before RoPE. */
+static void follow(float *x, const kv_layer *l, int tensor, int64_t head, int64_t calibration)
+{
+    const kv_recipe *const r = l->source.recipe;
+    uint64_t const stream =
+        kv_stream_id(r->layer, (uint64_t)calibration, (uint64_t)head, (uint64_t)tensor);
+    const double *const mean = r->mean[tensor] + head * l->head_dim;
+    const double *const spread = r->spread[tensor] + head * l->head_dim;
+    for (int64_t e = 0; e < l->tokens * l->head_dim; e++) {
+        int64_t const t = e / l->head_dim, c = e % l->head_dim;
+        float normal;
+        double z;
+        kv_philox_normals(&normal, r->seed, stream, (uint64_t)e, 1);
+        kv_philox_uniforms(&z, r->seed, stream, (uint64_t)e, 1);
+        z = r->is_uniform ? sqrt(3) * (2 * z - 1) : (double)normal;
+        x[e] = (float)(r->gain(l->source.context, tensor, t) * (mean[c] + spread[c] * z));
+    }
+}
+
+/* What a recipe makes is what is loaded, bit for bit; who cannot be remade has none. */
+static void check_recipes(void)
+{
+    static const struct {
+        int64_t generator, distribution;
+        bool has_recipe;
+    } rows[] = {{KV_GENERATOR_PHILOX, KV_NORMAL, true},
+                {KV_GENERATOR_PHILOX, KV_UNIFORM, true},
+                {KV_GENERATOR_PHILOX, KV_LAPLACE, false},
+                {KV_GENERATOR_NUMPY, KV_NORMAL, false},
+                {KV_GENERATOR_TORCH, KV_NORMAL, false}};
+    float *const x = malloc(63 * 20 * sizeof *x);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kv_heads_config config = small();
+        config.generator = rows[i].generator, config.distribution = rows[i].distribution;
+        config.tokens = 63, config.head_dim = 20, config.rope.layout = KV_ROPE_HALF;
+        config.outliers = (kv_outliers){.count = 3, .scale = 7, .bias = 2};
+        config.value_mean = 0.5, config.value_outliers.count = 1, config.value_outliers.scale = 4;
+        config.drift = KV_DRIFT_LOG, config.drift_rate = 0.1;
+        config.sink_count = 2, config.sink_key_gain = 0.3, config.sink_value_gain = 0.1;
+        kv_heads *const heads = make(&config, 3, 11);
+        const kv_layer *const l = kv_heads_layer(heads);
+        CHECK((l->source.recipe != NULL) == rows[i].has_recipe, "row %zu", i);
+        for (int64_t g = 0; rows[i].has_recipe && g < 2; g++)
+            for (int64_t calibration = 0; calibration < 3; calibration += 2) {
+                float *const key = load(heads, KV_KEY, g, calibration);
+                float *const before = load(heads, KV_KEY_PRE_ROPE, g, calibration);
+                float *const value = load(heads, KV_VALUE, g, calibration);
+                follow(x, l, KV_RECIPE_VALUE, g, calibration);
+                CHECK(is_equal(x, value, 63 * 20), "row %zu: values of head %d", i, (int)g);
+                follow(x, l, KV_RECIPE_KEY, g, calibration);
+                CHECK(is_equal(x, before, 63 * 20), "row %zu: keys of head %d", i, (int)g);
+                kv_rope_apply(l->source.rope, 0, 63, x);
+                CHECK(is_equal(x, key, 63 * 20), "row %zu: rotated keys of head %d", i, (int)g);
+                free(key);
+                free(before);
+                free(value);
+            }
+        kv_heads_free(heads);
+    }
+    free(x);
+}
+
 /* ---- query classes ---- */
 
 /* Softmax mass on [from, to) and logit of `token` minus the largest other, over visible tokens. */
@@ -618,6 +683,7 @@ int main(void)
     check_low_pairs();
     check_gains();
     check_rope();
+    check_recipes();
     check_classes();
     check_independence();
     check_calibration();

@@ -127,6 +127,33 @@ def test_messages():
             check(found.rstrip("\n") == expected, arguments, "\n  found   ", found, " expected", expected)
 
 
+def test_backends():
+    """Who computes, and why: named, chosen, refused. GPUs are looked for in a folder without any."""
+    write("c.yaml", SMALL)
+    nowhere = {**os.environ, "KVANT_CUDA_MODULE": "./nowhere.so"}
+    reason = "./nowhere.so: cannot open shared object file: No such file or directory"
+    for arguments, code, expected in (
+            (["list", "backends"], 0, ""),
+            (["sweep", "c.yaml", "-q"], 0, ""),
+            (["sweep", "c.yaml", "--dry-run"], 0, f"backend cpu (not cuda: {reason})\n"),
+            (["sweep", "c.yaml", "--dry-run", "--backend", "cpu"], 0, ""),
+            (["sweep", "c.yaml", "--backend", "cuda"], 1, f"kvant: backend cuda: {reason}\n"),
+            (["sweep", "c.yaml", "--backend", "gpu"], 2,
+             "kvant: backend gpu: not known; there are: auto, cuda, cpu\n"),
+            (["sweep", "c.yaml", "--device", "0"], 2,
+             "kvant: --device 0: backend cpu has no devices to choose from\n"),
+            (["sweep", "c.yaml", "--device", "first"], 2,
+             'kvant: --device: expected a device\'s number, from 0, found "first"\n')):
+        done = subprocess.run([KVANT, *arguments], env=nowhere, capture_output=True, text=True,
+                              timeout=60, check=False)
+        check((done.returncode, done.stderr) == (code, expected), arguments, done.returncode,
+              done.stderr)
+        if arguments[0] == "list":
+            check(f"; not available: {reason}\ncpu " in done.stdout, done.stdout)
+    out, _ = run("show", "c.h5")
+    check(f"backend_why              not cuda: {reason}\n" in out, out)
+
+
 def test_full_stdout():
     if not os.path.exists("/dev/full"):
         return
@@ -341,6 +368,7 @@ def main():
         test_messages()
         test_policies()
         test_capacity()
+        test_backends()
         test_full_stdout()
         reference = test_threads()
         test_damaged_result()

@@ -86,7 +86,7 @@ GOLDEN = [
     (TUNE, ["--policy", "c.h5"], 2, "kvant: c.h5 cannot be both the result and the policy"),
     (TUNE, ["--policy", "c.h5.cache"], 2,
      "kvant: c.h5.cache cannot be both the policy and the cache"),
-    (TUNE, ["--time-limit", "1e-6"], 1,
+    (TUNE, ["--backend", "cpu", "--time-limit", "1e-6"], 1,
      "kvant: 0 measurements are kept in c.h5.cache; the same command goes on\n"
      "kvant: stopped before the tuning was finished"),
 ]
@@ -104,7 +104,7 @@ def test_messages():
 # ---- results ----
 
 def tune(*arguments, code=0):
-    out, err = run("tune", "c.yaml", *arguments, code=code)
+    out, err = run("tune", "c.yaml", "--backend", "cpu", *arguments, code=code)
     return out, err, read("c.policy.yaml") if os.path.exists("c.policy.yaml") else None
 
 

@@ -10,6 +10,7 @@
 
 typedef struct {
     const kv_backend *backend;
+    char why[1024]; /* kv_backend_why, where the backend was not asked for by name; or "" */
     int threads;
     bool (*is_cancelled)(void *context); /* NULL: never */
     void *context;
@@ -21,5 +22,8 @@ typedef struct {
     int argc;      /* the command line, for provenance */
     char *const *argv;
 } kv_session;
+
+/* Says in the notes what "auto" took and why. */
+void kv_session_note(const kv_session *session);
 
 #endif

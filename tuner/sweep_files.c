@@ -103,7 +103,8 @@ static kv_status run_sweep(const kv_sweep *sweep, const kv_config *config, const
     kv_provenance provenance = {.title = config->title,
                                 .config_text = text,
                                 .backend = session->backend->name,
-                                .device = session->backend->name,
+                                .device = session->backend->device(),
+                                .backend_why = *session->why ? session->why : NULL,
                                 .seeds = seeds,
                                 .generator = generator,
                                 .argc = session->argc,
@@ -117,6 +118,7 @@ static kv_status run_sweep(const kv_sweep *sweep, const kv_config *config, const
                                       .resume = request->is_resumed,
                                       .values_per_unit = kv_sweep_values_per_unit(sweep)},
                        err));
+    kv_session_note(session);
     KV_TRY(measure(sweep, run, path, session, err));
     KV_TRY(store(&record, path, sweep, run, &provenance, err));
     if (!session->is_quiet) KV_TRY(print(record, path, session, err));
@@ -144,6 +146,7 @@ kv_status kv_sweep_files(const kv_sweep_request *request, const kv_session *sess
     KV_TRY(kv_config_text(&text, &config, err));
     KV_TRY(kv_sweep_create(&sweep, &config, err));
     if (session->is_dry) {
+        kv_session_note(session);
         fputs(text, session->out);
         kv_sweep_print_cost(session->out, sweep, session->threads);
     } else

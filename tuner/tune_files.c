@@ -340,8 +340,8 @@ static kv_status tune_config(kv_tune_end *end, const kv_tune_request *request,
     kv_status status = KV_OK, ended = KV_OK;
     run r = {.request = request, .session = session};
     kv_error stopped = {0};
-    const char *const backend = session->backend->name;
     KV_TRY(prepare(&r, err));
+    kv_session_note(session);
     if (session->is_dry) {
         fprintf(session->out, "%s# products          %.3g FLOP without the comparison\n",
                 r.text.data, kv_tuning_flops(r.tuning));
@@ -350,8 +350,9 @@ static kv_status tune_config(kv_tune_end *end, const kv_tune_request *request,
     }
     kv_provenance provenance = {.title = r.config.title,
                                 .config_text = r.text.data,
-                                .backend = backend,
-                                .device = backend,
+                                .backend = session->backend->name,
+                                .device = session->backend->device(),
+                                .backend_why = *session->why ? session->why : NULL,
                                 .seeds = r.seeds,
                                 .generator = r.generator,
                                 .argc = session->argc,
