@@ -1,0 +1,35 @@
+/* Sum of every channel over its tokens, in double and in token order.
+ *
+ * The order leaves one thread a channel of a head; neighbouring threads take neighbouring channels.
+ * BATCH tokens are loaded before they are added, so that their latencies overlap. Blocks are one
+ * warp, to spread the few threads there are over many multiprocessors.
+ * Grid (heads * head_dim / 32), block 32, no shared memory; registers: at most 64. */
+#include "kernels/cuda/launch.h"
+
+enum { THREADS = 32, BATCH = 16 };
+
+__global__ void __launch_bounds__(THREADS) sum_channels(const kv_cuda_channels a)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, d = a.head_dim;
+    if (i >= a.heads * d) return;
+    const float *z = a.z + i / d * a.head_stride + i % d;
+    const int64_t batched = a.tokens - a.tokens % BATCH;
+    double sum = 0;
+    for (int64_t t = 0; t < batched; t += BATCH, z += BATCH * d) {
+        float x[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) x[k] = z[k * d];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) sum += (double)x[k];
+    }
+    for (int64_t t = batched; t < a.tokens; t++, z += d) sum += (double)*z;
+    a.sum[i] = sum;
+}
+
+kv_status kv_cuda_launch_channels(const kv_cuda_channels *a, kv_error *err)
+{
+    const int64_t n = a->heads * a->head_dim;
+    if (n < 1) return KV_OK;
+    sum_channels<<<kv_cuda_blocks(n, THREADS), THREADS>>>(*a);
+    return kv_cuda_launched("channels", err);
+}
