@@ -141,6 +141,9 @@ typedef struct {
     const int32_t (*pair)[2]; /* [rows] key and value quantizer, -1 for none */
 } kv_attention;
 
+/* What every backend refuses first, as kv_evaluation_check. */
+kv_status kv_attention_check(const kv_layer *layer, const kv_attention *attention, kv_error *err);
+
 typedef struct {
     const char *name;
     const char *about;

@@ -50,6 +50,30 @@ kv_status kv_evaluation_check(const kv_layer *layer, const kv_evaluation *evalua
     return KV_OK;
 }
 
+kv_status kv_attention_check(const kv_layer *l, const kv_attention *a, kv_error *err)
+{
+    kv_visible const seen = kv_layer_visible(l, a->position);
+    if (l->tokens < 1 || l->head_dim < 1 || l->kv_heads < 1 || l->query_heads < 1 ||
+        l->query_heads % l->kv_heads != 0 || a->rows < 0)
+        return KV_FAIL(err, KV_EREQUEST,
+                       "attention of %lld query heads, %lld kv heads, %lld tokens, %lld channels, "
+                       "%lld rows",
+                       (long long)l->query_heads, (long long)l->kv_heads, (long long)l->tokens,
+                       (long long)l->head_dim, (long long)a->rows);
+    if (seen.begin >= seen.end)
+        return KV_FAIL(err, KV_EREQUEST, "position %lld sees none of %lld tokens (window %lld)",
+                       (long long)a->position, (long long)l->tokens, (long long)l->window);
+    for (int64_t i = 0; i < a->rows; i++) {
+        const int32_t *const pair = a->pair[i];
+        if (pair[0] < -1 || pair[0] >= a->n_keys || pair[1] < -1 || pair[1] >= a->n_values)
+            return KV_FAIL(err, KV_EREQUEST,
+                           "row %lld names key %d of %lld, value %d of %lld (-1 is unquantized)",
+                           (long long)i, (int)pair[0], (long long)a->n_keys, (int)pair[1],
+                           (long long)a->n_values);
+    }
+    return KV_OK;
+}
+
 kv_status kv_measurements_create(kv_measurements **out, const kv_layer *layer,
                                  const kv_evaluation *evaluation, kv_error *err)
 {

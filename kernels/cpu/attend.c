@@ -32,31 +32,6 @@ static int64_t round_up(int64_t x, int64_t step)
 
 /* ---- the request ---- */
 
-static kv_status check(const kv_attend_plan *p, kv_error *err)
-{
-    const kv_layer *const l = p->layer;
-    const kv_attention *const a = p->attention;
-    if (l->tokens < 1 || l->head_dim < 1 || l->kv_heads < 1 || l->query_heads < 1 ||
-        l->query_heads % l->kv_heads != 0 || a->rows < 0)
-        return KV_FAIL(err, KV_EREQUEST,
-                       "attention of %lld query heads, %lld kv heads, %lld tokens, %lld channels, "
-                       "%lld rows",
-                       (long long)l->query_heads, (long long)l->kv_heads, (long long)l->tokens,
-                       (long long)l->head_dim, (long long)a->rows);
-    if (p->first >= p->end)
-        return KV_FAIL(err, KV_EREQUEST, "position %lld sees none of %lld tokens (window %lld)",
-                       (long long)a->position, (long long)l->tokens, (long long)l->window);
-    for (int64_t i = 0; i < a->rows; i++) {
-        const int32_t *const pair = a->pair[i];
-        if (pair[0] < -1 || pair[0] >= a->n_keys || pair[1] < -1 || pair[1] >= a->n_values)
-            return KV_FAIL(err, KV_EREQUEST,
-                           "row %lld names key %d of %lld, value %d of %lld (-1 is unquantized)",
-                           (long long)i, (int)pair[0], (long long)a->n_keys, (int)pair[1],
-                           (long long)a->n_values);
-    }
-    return KV_OK;
-}
-
 /* The quantizers that some row names; `column` 0 of a pair is the key, 1 the value. */
 static kv_status find_named(kv_attend_side *n, const kv_attention *a, int column, kv_error *err)
 {
@@ -112,7 +87,7 @@ static kv_status make_plan(kv_attend_plan *p, const kv_cpu_options *options, kv_
     const kv_layer *const l = p->layer;
     const kv_attention *const a = p->attention;
     see(p);
-    KV_TRY(check(p, err));
+    KV_TRY(kv_attention_check(l, a, err));
     int64_t const group = l->query_heads / l->kv_heads;
     p->rows = group * a->rows, p->panels = (l->head_dim + KV_LANES - 1) / KV_LANES;
     KV_TRY(find_named(&p->keys, a, 0, err));

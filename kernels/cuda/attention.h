@@ -1,0 +1,78 @@
+/* Rows of attention on the device, as kv_evaluation and kv_attention both need them: schemes of
+ * both sides, lists of rows and chunks, and the launches of logits and outputs.
+ *
+ * A block has work rows, each a query under a key scheme, whose logits are kept whole, and out
+ * rows, each a work row under a value scheme. Chunks are up to KV_CUDA_ROWS rows of one scheme. */
+#ifndef KVANT_KERNELS_CUDA_ATTENTION_H
+#define KVANT_KERNELS_CUDA_ATTENTION_H
+
+#include "kernels/cuda/plan.h"
+#include "kernels/cuda/wave.h"
+
+/* Schemes of one side on the host and on the device; number 0 is the tensor itself. */
+typedef struct {
+    const kv_quantizer *quantizers; /* [n - 1] */
+    bool is_key;
+    int64_t n; /* with number 0 */
+    kv_cuda_scheme *schemes, *on_device;
+    double *error; /* [heads][n][tiles] on the device */
+    int64_t *bits; /* [n - 1] of all heads */
+} kv_cuda_side;
+
+/* Lists of a block, on the host or on the device. */
+typedef struct {
+    kv_cuda_chunk *chunks;
+    int32_t *row_query;             /* [rows] */
+    int64_t *row_seen, *row_needle; /* [heads][rows][2], [heads][rows] */
+    int32_t *row_exact;             /* [rows] */
+    int32_t *out_row, *out_exact;   /* [outs] */
+} kv_cuda_lists;
+
+typedef struct {
+    const kv_layer *layer;
+    kv_cuda_plan plan;
+    kv_cuda_wave wave;
+    kv_cuda_side keys, values;
+    int64_t tiles, rows, outs, queries; /* of a head; rows and outs of a block */
+    int64_t n_chunks;
+    kv_cuda_lists host, device;
+    float *query, *logits, *partial; /* [heads][queries][D] ... as in device.h */
+    kv_cuda_row *row;
+    int64_t first_token,
+        end_token; /* what the block's rows see, from a multiple of KV_CUDA_SUM on */
+} kv_cuda_attention;
+
+/* Everything for a plan, with the lists empty. Free with kv_cuda_attention_free after success or
+ * failure. rows and outs are those of the largest block. */
+kv_status kv_cuda_attention_create(kv_cuda_attention *a, const kv_cuda_module *cuda,
+                                   const kv_layer *layer, const kv_cuda_plan *plan,
+                                   const kv_quantizer *keys, int64_t n_keys,
+                                   const kv_quantizer *values, int64_t n_values, int64_t rows,
+                                   int64_t outs, int64_t queries, kv_error *err);
+void kv_cuda_attention_free(kv_cuda_attention *a);
+
+/* Moves to the heads from `first` on: tensors and queries (query [G][queries][D] on the host). */
+kv_status kv_cuda_attention_load(kv_cuda_attention *a, int64_t first, const float *query,
+                                 kv_error *err);
+
+/* Fits the schemes of both sides that `is_wanted` [n - 1] names (NULL: all) and sends them. */
+kv_status kv_cuda_attention_fit(kv_cuda_attention *a, const bool *key_is_wanted,
+                                const bool *value_is_wanted, kv_error *err);
+
+/* Lists rows [first, first + n) of a scheme; at least one chunk where it is measured. */
+void kv_cuda_add_chunks(kv_cuda_attention *a, int64_t scheme, int64_t first, int64_t n,
+                        bool is_measured);
+
+/* Sends the lists of work rows. */
+kv_status kv_cuda_send_rows(const kv_cuda_attention *a, kv_error *err);
+
+/* Sends the chunks that were added since the last launch and starts the kernel; errors of measured
+ * schemes only with `is_measured`. Outputs also sends the out rows. */
+kv_status kv_cuda_start_logits(kv_cuda_attention *a, bool is_measured, kv_error *err);
+kv_status kv_cuda_start_outputs(kv_cuda_attention *a, bool is_measured, bool zeroes_small,
+                                kv_error *err);
+
+/* kv_cuda_rows of all work rows. */
+kv_status kv_cuda_start_rows(const kv_cuda_attention *a, bool want_top, kv_error *err);
+
+#endif

@@ -1,0 +1,126 @@
+/* The heads that are on the device: see wave.h. */
+#include "kernels/cuda/wave.h"
+
+#include "kernels/memory.h"
+
+/* ---- RoPE ---- */
+
+static kv_status upload_rope(kv_cuda_wave *w, const kv_rope *rope, int64_t tokens, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_rope_tables const tables = kv_rope_tables_of(rope);
+    int64_t const offsets = KV_ROPE_OFFSETS * tables.pairs;
+    int64_t const blocks = (tokens + KV_ROPE_OFFSETS - 1) / KV_ROPE_OFFSETS;
+    double *cosine = NULL, *sine = NULL;
+    void *on_device[4];
+    if (tables.pairs == 0) return KV_OK;
+    KV_TRY(kv_allocate3((void **)&cosine, (size_t)blocks, (size_t)tables.pairs, 1, sizeof *cosine,
+                        err));
+    KV_TRY(
+        kv_allocate3((void **)&sine, (size_t)blocks, (size_t)tables.pairs, 1, sizeof *sine, err));
+    kv_rope_blocks(rope, blocks, cosine, sine);
+    const double *const from[] = {tables.cosine, tables.sine, cosine, sine};
+    for (int i = 0; i < 4; i++)
+        KV_TRY(kv_cuda_take_copy(&on_device[i], &w->memory, from[i],
+                                 i < 2 ? offsets : blocks * tables.pairs, sizeof(double), err));
+    w->rope = (kv_cuda_rope){.pairs = tables.pairs,
+                             .is_interleaved = tables.is_interleaved,
+                             .magnitude = tables.magnitude,
+                             .cosine = on_device[0],
+                             .sine = on_device[1],
+                             .block_cosine = on_device[2],
+                             .block_sine = on_device[3]};
+done:
+    kv_free(cosine);
+    kv_free(sine);
+    return status;
+}
+
+/* ---- life ---- */
+
+kv_status kv_cuda_wave_create(kv_cuda_wave *w, const kv_cuda_module *cuda, const kv_layer *layer,
+                              int64_t heads, bool wants_pre_rope, kv_error *err)
+{
+    kv_status status = KV_OK;
+    int64_t const size = layer->tokens * layer->head_dim;
+    *w = (kv_cuda_wave){.cuda = cuda, .layer = layer, .memory = {.cuda = cuda}};
+    KV_TRY(kv_cuda_take_zeros((void **)&w->flags, &w->memory, 1, sizeof *w->flags, err));
+    if (layer->source.rope) KV_TRY(upload_rope(w, layer->source.rope, layer->tokens, err));
+    KV_TRY(kv_cuda_take((void **)&w->key, &w->memory, heads * size, sizeof *w->key, err));
+    if (wants_pre_rope)
+        KV_TRY(kv_cuda_take((void **)&w->key_pre_rope, &w->memory, heads * size,
+                            sizeof *w->key_pre_rope, err));
+    KV_TRY(kv_cuda_take((void **)&w->value, &w->memory, heads * size, sizeof *w->value, err));
+done:
+    return status;
+}
+
+void kv_cuda_wave_free(kv_cuda_wave *w)
+{
+    if (w->memory.cuda) kv_cuda_give_back(&w->memory, 0);
+    kv_free(w->host);
+    *w = (kv_cuda_wave){0};
+}
+
+/* ---- tensors ---- */
+
+/* Head by head through the host. */
+static kv_status load(float *x, kv_cuda_wave *w, kv_tensor tensor, int64_t calibration,
+                      kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_source *const source = &w->layer->source;
+    int64_t const size = w->layer->tokens * w->layer->head_dim;
+    if (!w->host)
+        KV_TRY(kv_allocate3_unset((void **)&w->host, (size_t)size, 1, 1, sizeof *w->host, err));
+    for (int64_t h = 0; h < w->heads; h++) {
+        KV_TRY(source->load(source->context, tensor, w->first + h, calibration, w->host, err));
+        KV_TRY(w->cuda->upload(x + h * size, w->host, size * (int64_t)sizeof *x, err));
+    }
+done:
+    return status;
+}
+
+kv_status kv_cuda_wave_tensor(float *x, kv_cuda_wave *w, kv_tensor tensor, int64_t calibration,
+                              kv_error *err)
+{
+    return load(x, w, tensor, calibration, err);
+}
+
+kv_status kv_cuda_wave_load(kv_cuda_wave *w, int64_t first, int64_t heads, kv_error *err)
+{
+    kv_status status = KV_OK;
+    w->first = first, w->heads = heads;
+    KV_TRY(kv_cuda_wave_tensor(w->key, w, KV_KEY, 0, err));
+    if (w->key_pre_rope) KV_TRY(kv_cuda_wave_tensor(w->key_pre_rope, w, KV_KEY_PRE_ROPE, 0, err));
+    KV_TRY(kv_cuda_wave_tensor(w->value, w, KV_VALUE, 0, err));
+done:
+    return status;
+}
+
+kv_status kv_cuda_wave_squares(double *sum, float *absmax, kv_cuda_wave *w, const float *x,
+                               kv_error *err)
+{
+    kv_status status = KV_OK;
+    size_t const mark = w->memory.n;
+    int64_t const heads = w->heads;
+    uint32_t *bits = NULL;
+    kv_cuda_squares a = {.x = x, .heads = heads, .n = w->layer->tokens * w->layer->head_dim};
+    KV_TRY(kv_allocate((void **)&bits, (size_t)heads, sizeof *bits, err));
+    KV_TRY(kv_cuda_take((void **)&a.sum, &w->memory, heads, sizeof *a.sum, err));
+    KV_TRY(kv_cuda_take((void **)&a.absmax, &w->memory, heads, sizeof *a.absmax, err));
+    KV_TRY(w->cuda->squares(&a, err));
+    KV_TRY(w->cuda->download(sum, a.sum, heads * (int64_t)sizeof *sum, err));
+    KV_TRY(w->cuda->download(bits, a.absmax, heads * (int64_t)sizeof *bits, err));
+    for (int64_t h = 0; h < heads; h++)
+        absmax[h] = bits[h] < kv_float_bits(INFINITY) ? kv_bits_float(bits[h]) : INFINITY;
+done:
+    kv_cuda_give_back(&w->memory, mark);
+    kv_free(bits);
+    return status;
+}
+
+kv_status kv_cuda_wave_flags(uint32_t *flags, kv_cuda_wave *w, kv_error *err)
+{
+    return w->cuda->download(flags, w->flags, sizeof *flags, err);
+}
