@@ -2,11 +2,12 @@
  *
  * A block walks SLICE tokens of one head and draw. Neighbouring threads take neighbouring channels,
  * `lanes` of them each tile of a row of tiles, whatever the tiles' shape: reads are contiguous, and
- * narrow tiles leave no thread idle. Where a row of tiles ends, so that a tile's numbers lie in its
- * lanes, they are combined by shuffles and go into the tile by an atomic maximum of integers that
- * order like floats (order.h; the smallest as the largest complement); so slices of large tiles
- * meet in any order. A second kernel makes floats of them, in place. Grid (heads * draws * slices *
- * parts of a row), block 32 ... 256; registers: at most 48. */
+ * narrow tiles leave no thread idle. Where a row of tiles ends, the lanes of a tile are combined by
+ * shuffles and go into the tile by an atomic maximum of integers that order like floats (order.h;
+ * the smallest as the largest complement): so slices of large tiles meet in any order. A second
+ * kernel makes floats of them, in place. Which zero is found where -0 and 0 meet is open; scale.h
+ * makes nothing of it.
+ * Grid (heads * draws * slices * parts of a row), block 32 ... 256; registers: at most 32. */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tiles.cuh"
 #include "kernels/order.h"

@@ -2,8 +2,9 @@
  *
  * A warp a token, as transform.cuh wants it: the row goes to shared memory, is transformed there
  * and comes back. A number that is not finite stays so under every transform, so one check behind
- * them serves. Tokens that stay at f16 are only checked. Grid (heads * tokens / 8), block 256,
- * shared 8 rows; registers: at most 48. */
+ * them serves. Tokens that stay at f16 are only checked.
+ * Grid (heads * tokens / 8), block 256, shared 8 rows; registers: at most 64, four blocks a
+ * multiprocessor. */
 #include <float.h>
 
 #include "kernels/cuda/launch.h"
@@ -35,7 +36,7 @@ static __device__ __forceinline__ uint32_t finish_row(const kv_cuda_prepare a, c
     return flags;
 }
 
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     prepare_rows(const kv_cuda_prepare a, int64_t first, int64_t end, unsigned blocks)
 {
     extern __shared__ float tile[];

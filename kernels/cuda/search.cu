@@ -3,9 +3,10 @@
  * One block a tile. The order of every sum is fixed: a channel's error over its tokens, the
  * channels by clip.h's interleaved sums, draws, heads. So a thread takes whole sums: one of a
  * factor and a channel, CHANNELS of them at a time, which it walks over the tokens; then one of a
- * factor and an interleaved sum, which goes on from channels to channels; then one of a factor. A
- * kernel each value function, so that no thread asks for the format. Grid (tiles), block 64 ...
- * 256, shared at most 30 KiB; registers: at most 64. */
+ * factor and an interleaved sum, which goes on from channels to channels; then one of a factor.
+ * A kernel each value function, so that no thread asks for the format.
+ * Grid (tiles), block 64 ... 256, shared at most 30 KiB; registers: at most 64, four blocks a
+ * multiprocessor. */
 #include "kernels/clip.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tiles.cuh"
@@ -80,7 +81,7 @@ static __device__ __forceinline__ float best_factor(const double *error)
 }
 
 template <value_function VALUE>
-__global__ void __launch_bounds__(THREADS) search_factor(const kv_cuda_search a)
+__global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search a)
 {
     extern __shared__ double errors[]; /* [KV_CLIP_FACTORS][at most CHANNELS] */
     __shared__ double lanes[KV_CLIP_FACTORS * KV_CLIP_LANES], total[KV_CLIP_FACTORS];

@@ -3,9 +3,9 @@
  * One block a tile. Keys that order like the floats (order.h) are found digit by digit from the
  * top: a pass over the tile counts the next digit of the elements that share the digits found so
  * far, for all targets at once; targets that still share theirs use the first one's counts. One
- * warp a target then finds its digit among the sums. Counting is exact, whatever order it has. Grid
- * (tiles), block 128 or, for tiles of more than SMALL elements, 1024; shared 4 KiB; registers: at
- * most 64. */
+ * warp a target then finds its digit among the sums. Counting is exact, whatever order it has.
+ * Grid (tiles), block 128 or, for tiles of more than SMALL elements, 1024; shared 4 KiB;
+ * registers: at most 32. */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tiles.cuh"
 #include "kernels/order.h"

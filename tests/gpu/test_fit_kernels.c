@@ -40,7 +40,8 @@ typedef enum {
     LARGEST, /* limit * scale overflows where the scale is rounded up */
     LARGE,   /* beyond f16 */
     NOT_A_NUMBER,
-    INFINITE_LAST, /* in the last token */
+    INFINITE_LAST,  /* in the last token */
+    INFINITE_DRAWS, /* in the last token of calibration draws */
     INPUTS
 } input;
 
@@ -82,7 +83,8 @@ static void run(emulated *e, const char *text, int64_t heads, int64_t tokens, in
         return;
     int64_t const draws = 1 + q.static_seeds, n = heads * tokens * d;
     float *const x = malloc((size_t)(draws * n + 1) * sizeof *x);
-    for (int64_t i = 0; i < draws; i++) fill(x + i * n, n, d, kind);
+    for (int64_t i = 0; i < draws; i++)
+        fill(x + i * n, n, d, kind != INFINITE_DRAWS ? kind : i > 0 ? INFINITE_LAST : NOISE);
     fit_chain c = {.e = e, .q = q, .shape = shape, .x = x, .draws = draws};
     snprintf(c.name, sizeof c.name, "%s [%d][%d][%d] input %d", text, (int)heads, (int)tokens,
              (int)d, (int)kind);
@@ -172,6 +174,9 @@ static const fit_case cases[] = {
     {"int8/channel:outliers=9", 2, 9, 7, INFINITE_LAST},
     {"int8/channel:window=1", 2, 9, 7, INFINITE_LAST},
     {"f32", 2, 9, 7, INFINITE_LAST},
+    {"int8/channel:static=seed:2", 1, 9, 7, INFINITE_DRAWS},
+    {"int8/channel:static=seed:2:window=1", 1, 9, 7, INFINITE_DRAWS}, /* kept there: no matter */
+    {"int8/channel:static=seed:2:sinks=1", 1, 1, 7, INFINITE_DRAWS},
 };
 
 /* ---- drawn cases ---- */
@@ -202,22 +207,58 @@ static void run_drawn(emulated *e)
     run(e, text, heads, 1 + draw((uint32_t)most), d, (input)draw(draw(4) ? HUGE : INPUTS));
 }
 
+/* ---- what is not launched ---- */
+
+static void run_nothing(emulated *e)
+{
+    kv_cuda_tiles const none = {
+        .heads = 2, .draws = 1, .head_dim = 3, .tile_tokens = 1, .tile_channels = 3, .columns = 1};
+    kv_cuda_tiles const huge = {.heads = 2,
+                                .draws = 2,
+                                .tokens = 1 << 30,
+                                .head_dim = 1,
+                                .tile_tokens = 1 << 30,
+                                .tile_channels = 1,
+                                .rows = 1,
+                                .columns = 1,
+                                .spans_heads = true};
+    e->fail(GPU_LAUNCH, 0);
+    DO(e, prepare, &(kv_cuda_prepare){.heads = 2, .head_dim = 3, .checks_kept = true});
+    DO(e, prepare, &(kv_cuda_prepare){.tokens = 2, .head_dim = 3, .checks_kept = true});
+    DO(e, channels, &(kv_cuda_channels){.tokens = 4, .head_dim = 3});
+    DO(e, extremes, &(kv_cuda_extremes){.tiles = none});
+    DO(e, select, &(kv_cuda_select){.tiles = none, .n = 1});
+    DO(e, percentiles, &(kv_cuda_percentiles){.n = 1});
+    DO(e, search, &(kv_cuda_search){.tiles = none});
+    DO(e, global, &(kv_cuda_global){.rule.storage = KV_SCALE_F16});
+    DO(e, scales, &(kv_cuda_scales){.tiles = 0});
+    CHECK(e->cuda->select(&(kv_cuda_select){.tiles = huge, .n = 1}, &e->err) == KV_EUNSUPPORTED,
+          "2^32 elements");
+    CHECK_TEXT(e->err.message, "CUDA: percentiles of tiles of 4294967296 elements; at most 2^32 - "
+                               "1 are counted");
+    kv_cuda_prepare const wide = {
+        .heads = 1, .tokens = 1, .head_dim = 1 << 20, .checks_kept = true};
+    CHECK(e->cuda->prepare(&wide, &e->err) == KV_EUNSUPPORTED, "a row of 4 MiB");
+    CHECK(e->calls(GPU_LAUNCH) == 0, "%d launches", e->calls(GPU_LAUNCH));
+}
+
 int main(int argc, char **argv)
 {
     enum { DRAWN = 300 };
     emulated e = emulated_open(argc, argv);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    run_nothing(&e);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !check_failures; i++) {
         const fit_case *const c = &cases[i];
         int const before = n_done;
         e.set_seed(i);
         run(&e, c->text, c->heads, c->tokens, c->d, c->kind);
         CHECK(n_done > before, "%s is refused: %s", c->text, e.err.message);
     }
-    for (int i = 0; i < DRAWN; i++) {
+    for (int i = 0; i < DRAWN && !check_failures; i++) {
         e.set_seed((uint64_t)i);
         run_drawn(&e);
     }
-    CHECK(n_flagged > 12, "only %d of %d inputs were refused", n_flagged, n_done);
+    CHECK(check_failures || n_flagged > 12, "only %d of %d inputs were refused", n_flagged, n_done);
     emulated_close(&e);
     return check_done();
 }
