@@ -4,6 +4,7 @@
  * synchronizes, and stays until cudaDeviceReset(). See emulator.h for faults and leaks. */
 #include "tests/gpu/cudart.h"
 
+#include <algorithm>
 #include <unistd.h>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct {
 const char *const call_names[] = {"malloc", "copy", "launch", "any"};
 int calls[4], fail_at[4];
 bool is_fail_read;
+size_t memory_bytes = (size_t)16 << 30;
 
 void read_environment()
 {
@@ -44,7 +46,7 @@ void read_environment()
 cudaError_t allocate(void **p, size_t size, owner who)
 {
     if (!p || sticky) return result(cudaErrorInvalidValue);
-    if (is_failing(GPU_MALLOC) || size > ((size_t)1 << 36))
+    if (is_failing(GPU_MALLOC) || size > memory_bytes || live_ranges().bytes > memory_bytes - size)
         return result(cudaErrorMemoryAllocation);
     *p = nullptr;
     if (size == 0) return result(cudaSuccess);
@@ -187,6 +189,11 @@ void gpu_fail(gpu_call kind, int k)
     fail_at[kind] = k;
 }
 
+void gpu_set_memory(size_t bytes)
+{
+    memory_bytes = bytes ? bytes : (size_t)16 << 30;
+}
+
 int gpu_calls(gpu_call kind)
 {
     return calls[kind];
@@ -323,8 +330,8 @@ cudaError_t cudaGetSymbolAddress(void **p, const void *host)
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
-    *total = (size_t)16 << 30;
-    *free_bytes = *total - live_ranges().bytes;
+    *total = memory_bytes;
+    *free_bytes = *total - std::min(*total, live_ranges().bytes);
     return result(cudaSuccess);
 }
 

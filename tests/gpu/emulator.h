@@ -51,6 +51,9 @@ typedef struct {
 } gpu_holdings;
 gpu_holdings gpu_live(void);
 
+/* Bytes of device memory (16 GiB where 0): what cudaMemGetInfo tells, and allocations beyond fail. */
+void gpu_set_memory(size_t bytes);
+
 /* Why the last launch was ended, "" if it was not; valid until the next launch. */
 const char *gpu_message(void);
 

@@ -242,7 +242,7 @@ def arguments():
 def main():
     options = arguments()
     with open(options.ptx) as f:
-        source = re.split(r"\n\s*\.section\b", f.read())[0]  # debug sections
+        source = f.read()
     files = {n: os.path.basename(p) for n, p in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', source)}
     module = ptx.parse(source)
     mutants = mutants_of(module, files, options.kernel)

@@ -149,6 +149,9 @@ def parse(source):
     # Comments become blanks, so that lines keep their numbers.
     source = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), source, flags=re.S)
     source = re.sub(r"//[^\n]*", "", source)
+    # nvcc's -lineinfo: .loc ends with its line, sections of debug information with their brace.
+    source = re.sub(r"(?m)^(\s*\.loc\s[^\n;]*)$", r"\1;", source)
+    source = re.sub(r"\.section\s[^{;]*\{[^}]*\}", lambda m: re.sub(r"[^\n]", " ", m.group()), source)
     module, i, line = Module(), 0, 1
     while i < len(source):
         m = re.compile(r"\s*").match(source, i)
