@@ -76,7 +76,9 @@ static inline void make_layer(memory_layer *m, const shape *s)
     int64_t const H = G * s->group, n = (1 + CALIBRATIONS) * G * T * D;
     kv_error err = {0};
     *m = (memory_layer){.failing_head = -1};
-    kv_rope_create(&m->rope, &(kv_rope_settings){.layout = KV_ROPE_HALF}, D, &err);
+    kv_rope_settings const turned = {.layout = D > 1 ? KV_ROPE_HALF : KV_ROPE_NONE,
+                                     .rotary_dim = D / 2 * 2};
+    kv_rope_create(&m->rope, &turned, D, &err);
     m->key = floats(n), m->pre_rope = floats(n), m->value = floats(n), m->query = floats(H * Q * D);
     m->position = calloc((size_t)Q, sizeof *m->position);
     m->needle = calloc((size_t)(H * Q), sizeof *m->needle);
@@ -100,7 +102,7 @@ static inline void make_layer(memory_layer *m, const shape *s)
                           .queries = Q,
                           .window = s->window,
                           .softmax_scale = 1 / sqrt((double)D),
-                          .rotary_dim = D,
+                          .rotary_dim = D / 2 * 2,
                           .query_position = m->position,
                           .needle = m->needle,
                           .source = {m, load, load_query, m->rope, NULL}};
