@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/cuda/cuda.h"
+#include "sim/heads.h"
 #include "tests/gpu/backend_cases.h"
 #include "tests/gpu/backend_compare.h"
 #include "tests/gpu/emulator.h"
@@ -183,6 +185,50 @@ static void test_few(void)
     free_layer(&m);
 }
 
+/* Synthetic heads, which the device draws itself where it can. */
+static void test_synthetic(void)
+{
+    static const struct {
+        kv_generator generator;
+        kv_distribution distribution;
+        kv_rope_layout rope;
+    } kinds[] = {{KV_GENERATOR_PHILOX, KV_NORMAL, KV_ROPE_HALF},
+                 {KV_GENERATOR_PHILOX, KV_UNIFORM, KV_ROPE_NONE},
+                 {KV_GENERATOR_PHILOX, KV_LAPLACE, KV_ROPE_INTERLEAVED},
+                 {KV_GENERATOR_NUMPY, KV_NORMAL, KV_ROPE_HALF}};
+    static const char *const keys[] = {"int4/channel:zero:pre-rope", "int8/head:static=seed:3",
+                                       "int4/tensor:static=seed:1:pre-rope", NULL},
+                             *const values[] = {"int4/token:zero", "e4m3/head:static=seed:2", NULL};
+    static quantizers q;
+    parse_lists(&q, keys, values);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        kv_heads_config const config = {.generator = kinds[i].generator,
+                                        .distribution = kinds[i].distribution,
+                                        .rope = {.layout = kinds[i].rope},
+                                        .tokens = 75,
+                                        .head_dim = 20,
+                                        .queries = 3,
+                                        .kv_heads = 3,
+                                        .query_heads = 6,
+                                        .query_gain = 1.5,
+                                        .class_share = {1},
+                                        .value_mean = 0.7,
+                                        .outliers = {.count = 2, .scale = 8, .bias = 3},
+                                        .value_outliers = {.scale = 1},
+                                        .sink_count = 2,
+                                        .sink_key_gain = 0.25,
+                                        .sink_value_gain = 0.5,
+                                        .drift = KV_DRIFT_LOG,
+                                        .drift_rate = 0.3};
+        kv_heads *heads = NULL;
+        kv_error err = {0};
+        CHECK(kv_heads_create(&heads, &config, 2, 7, &err) == KV_OK, "%s", err.message);
+        if (!heads) continue;
+        check_evaluation(kv_heads_layer(heads), &q.evaluation, "synthetic");
+        kv_heads_free(heads);
+    }
+}
+
 /* ---- attention ---- */
 
 typedef struct {
@@ -304,6 +350,41 @@ static void test_schedules(void)
     gpu.set_races(GPU_RACES_SHARED);
     gpu.set_seed(0);
     free_outcome(&first), free_outcome(&first_out);
+    free_request(&r);
+}
+
+/* How work is cut changes no bit, but for splits of tokens: those are float sums of their own. */
+static void test_extents(void)
+{
+    static const kv_cuda_options cuts[] = {
+        {.heads = 1},         {.heads = 2},
+        {.rows = 1},          {.rows = 5, .group = 1},
+        {.group = 2},         {.heads = 2, .rows = 3, .group = 3},
+        {.split_tokens = 256}};
+    static request r;
+    make_request(&r, &(shape){530, 8, 3, 2, 4, 0, false}, 9, 529, 6, 0);
+    const kv_layer *const l = &r.m.layer;
+    outcome const expected = evaluate(cuda, l, &r.q.evaluation, 1);
+    outcome const expected_out = attend(cuda, l, &r.a, 1);
+    CHECK(expected.status == KV_OK, "%s", expected.err.message);
+    CHECK(expected_out.status == KV_OK, "%s", expected_out.err.message);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        const kv_cuda_options *const o = &cuts[i];
+        char where[64];
+        snprintf(where, sizeof where, "cut %d", (int)i);
+        outcome found = {0}, out = {.out = floats(expected_out.n), .n = expected_out.n};
+        kv_measurements_create(&found.m, l, &r.q.evaluation, &found.err);
+        found.status = kv_cuda_evaluate_with(o, l, &r.q.evaluation, 1, found.m, &found.err);
+        out.status = kv_cuda_attend_with(o, l, &r.a, 1, out.out, &out.err);
+        CHECK(found.status == KV_OK, "%s: %s", where, found.err.message);
+        CHECK(out.status == KV_OK, "%s: %s", where, out.err.message);
+        if (found.status == KV_OK && expected.status == KV_OK)
+            compare(found.m, expected.m, o->split_tokens == 0, o->split_tokens > 0, where);
+        compare_outputs(&out, &expected_out, l->head_dim, o->split_tokens > 0, where);
+        check_nothing_left(where);
+        free_outcome(&found), free_outcome(&out);
+    }
+    free_outcome(&(outcome){.m = expected.m}), free_outcome(&(outcome){.out = expected_out.out});
     free_request(&r);
 }
 
@@ -610,7 +691,7 @@ static void open_module(const char *path)
     kv_error err = {0};
     setenv("KVANT_CUDA_MODULE", path, 1);
     if (kv_backend_find(&cpu, "cpu", &err) != KV_OK) fprintf(stderr, "%s\n", err.message), exit(1);
-    check_absent("KVANT_GPU_DEVICES", "0", "no CUDA-capable device");
+    check_absent("KVANT_GPU_DEVICES", "0", "cudaGetDeviceCount");
     check_absent("KVANT_CUDA_MODULE", "/nowhere/module.so", "/nowhere/module.so");
     if (kv_backend_find(&cuda, "cuda", &err) != KV_OK)
         fprintf(stderr, "%s\n", err.message), exit(1);
@@ -634,8 +715,10 @@ int main(int argc, char **argv)
     test_formats();
     test_random(60);
     test_few();
+    test_synthetic();
     test_attention(30);
     test_schedules();
+    test_extents();
     test_damages();
     test_requests();
     test_attention_requests();
