@@ -10,7 +10,7 @@ enum { THREADS = 32, BATCH = 16 };
 
 __global__ void __launch_bounds__(THREADS) sum_channels(const kv_cuda_channels a)
 {
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, d = a.head_dim;
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x, d = (unsigned)a.head_dim;
     if (i >= a.heads * d) return;
     const float *z = a.z + i / d * a.head_stride + i % d;
     const int64_t batched = a.tokens - a.tokens % BATCH;

@@ -14,10 +14,11 @@
 
 enum { THREADS = 256, WARP = 32, SLICE = 64 };
 
-/* A launch's shape: lanes of a tile, slices of a head, blocks that share a slice. */
+/* A launch's shape: lanes of a tile, slices of a head, blocks that share a slice, tokens of a tile
+ * (or of all, where there are fewer). */
 typedef struct {
     int lanes;
-    unsigned slices, parts;
+    unsigned slices, parts, tile_tokens;
 } shape;
 
 /* The extremes of a tile's lanes; -0 and 0 may stand for each other. */
@@ -40,14 +41,15 @@ __global__ void __launch_bounds__(THREADS) find_extremes(const kv_cuda_extremes 
     const int64_t column = thread / s.lanes, lane = thread % s.lanes;
     const int64_t c = column * t.tile_channels, c_limit = c + t.tile_channels;
     const int64_t c_end = c_limit < t.head_dim ? c_limit : t.head_dim;
-    const int64_t u = (int64_t)(place % s.slices) * SLICE;
+    const unsigned u = place % s.slices * SLICE;
     const int64_t u_end = u + SLICE < t.tokens ? u + SLICE : t.tokens;
     const bool is_absolute = !a.is_asymmetric, writes = lane == 0 && column < t.columns;
     const float *z = t.z + head * t.head_stride + draw * t.draw_stride + u * t.head_dim;
-    int64_t row = u / t.tile_tokens;
+    int64_t row = u / s.tile_tokens;
     int64_t tile = ((t.spans_heads ? 0 : head * t.rows) + row) * t.columns + column;
-    for (int64_t from = u; from < u_end; row++, tile += t.columns) {
-        const int64_t row_end = (row + 1) * t.tile_tokens;
+    int64_t from = u;
+    do {
+        const int64_t row_end = (row + 1) * s.tile_tokens;
         const int64_t end = row_end < u_end ? row_end : u_end;
         float low = INFINITY, high = -INFINITY;
         for (; from < end; from++, z += t.head_dim)
@@ -57,10 +59,12 @@ __global__ void __launch_bounds__(THREADS) find_extremes(const kv_cuda_extremes 
                 high = x > high ? x : high;
             }
         combine(&low, &high, s.lanes);
-        if (!writes) continue;
-        atomicMax((uint32_t *)a.low + tile, ~kv_order_key(low, false));
-        atomicMax((uint32_t *)a.high + tile, kv_order_key(high, false));
-    }
+        if (writes) {
+            atomicMax((uint32_t *)a.low + tile, ~kv_order_key(low, false));
+            atomicMax((uint32_t *)a.high + tile, kv_order_key(high, false));
+        }
+        row++, tile += t.columns;
+    } while (from < u_end);
 }
 
 __global__ void __launch_bounds__(THREADS) finish_extremes(const kv_cuda_extremes a, int64_t tiles)
@@ -81,7 +85,9 @@ kv_status kv_cuda_launch_extremes(const kv_cuda_extremes *a, kv_error *err)
     const int lanes = kv_tile_lanes(t);
     const int64_t row = (t->columns * lanes + WARP - 1) / WARP * WARP;
     const unsigned threads = (unsigned)(row < THREADS ? row : (int64_t)THREADS);
-    const shape s = {lanes, kv_cuda_blocks(t->tokens, SLICE), kv_cuda_blocks(row, threads)};
+    const int64_t tile_tokens = t->tile_tokens < t->tokens ? t->tile_tokens : t->tokens;
+    const shape s = {lanes, kv_cuda_blocks(t->tokens, SLICE), kv_cuda_blocks(row, threads),
+                     (unsigned)tile_tokens};
     cudaMemsetAsync(a->low, 0, (size_t)tiles * sizeof *a->low);
     cudaMemsetAsync(a->high, 0, (size_t)tiles * sizeof *a->high);
     find_extremes<<<(unsigned)(t->heads * t->draws) * s.slices * s.parts, threads>>>(*a, s);
