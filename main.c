@@ -163,11 +163,13 @@ static kv_status choose_backend(kv_session *session, const options *o, kv_error 
     int const device = (int)o->device.value;
     const kv_backend *backend = NULL;
     KV_TRY(kv_backend_find(&backend, name, err));
+    bool const is_auto = strcmp(name, "auto") == 0;
+    if (o->device.is_given && backend->choose) KV_TRY(backend->choose(device, err));
+    if (is_auto) kv_backend_why(session->why, sizeof session->why, backend);
     if (o->device.is_given && !backend->choose)
-        KV_TRY(KV_FAIL(err, KV_EREQUEST, "--device %d: backend %s has no devices to choose from",
-                       device, backend->name));
-    if (o->device.is_given) KV_TRY(backend->choose(device, err));
-    if (strcmp(name, "auto") == 0) kv_backend_why(session->why, sizeof session->why, backend);
+        KV_TRY(KV_FAIL(err, KV_EREQUEST,
+                       "--device %d: backend %s has no devices to choose from%s%s", device,
+                       backend->name, is_auto ? "; " : "", session->why));
     session->backend = backend;
 done:
     return status;

@@ -141,7 +141,7 @@ def test_backends():
             (["sweep", "c.yaml", "--backend", "gpu"], 2,
              "kvant: backend gpu: not known; there are: auto, cuda, cpu\n"),
             (["sweep", "c.yaml", "--device", "0"], 2,
-             "kvant: --device 0: backend cpu has no devices to choose from\n"),
+             f"kvant: --device 0: backend cpu has no devices to choose from; not cuda: {reason}\n"),
             (["sweep", "c.yaml", "--device", "first"], 2,
              'kvant: --device: expected a device\'s number, from 0, found "first"\n')):
         done = subprocess.run([KVANT, *arguments], env=nowhere, capture_output=True, text=True,

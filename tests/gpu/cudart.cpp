@@ -30,7 +30,13 @@ struct {
 const char *const call_names[] = {"malloc", "copy", "launch", "any"};
 int calls[4], fail_at[4];
 bool is_fail_read;
-size_t memory_bytes = (size_t)16 << 30;
+
+size_t memory_of_environment()
+{
+    const char *const text = getenv("KVANT_GPU_MEMORY");
+    return text ? strtoull(text, nullptr, 10) : (size_t)16 << 30;
+}
+size_t memory_bytes = memory_of_environment();
 
 void read_environment()
 {
@@ -191,7 +197,7 @@ void gpu_fail(gpu_call kind, int k)
 
 void gpu_set_memory(size_t bytes)
 {
-    memory_bytes = bytes ? bytes : (size_t)16 << 30;
+    memory_bytes = bytes ? bytes : memory_of_environment();
 }
 
 int gpu_calls(gpu_call kind)

@@ -1,6 +1,6 @@
-/* The emulated CUDA runtime, second part: one device (or what KVANT_GPU_DEVICES says) of the
- * architecture that the translated PTX is for; streams and events as mere handles, since everything
- * runs at once; the names of errors. */
+/* The emulated CUDA runtime, second part: one device (or what KVANT_GPU_DEVICES says, of one
+ * memory) of the architecture that the translated PTX is for; streams and events as mere handles,
+ * since everything runs at once; the names of errors. */
 #include "tests/gpu/cudart.h"
 
 #include <ctime>
@@ -14,6 +14,7 @@ using namespace gpu;
 std::set<void *> &streams = *new std::set<void *>; /* read at exit, so never destroyed */
 std::set<void *> &events = *new std::set<void *>;
 std::map<void *, double> event_times;
+thread_local int current_device;
 
 int arch()
 {
@@ -110,22 +111,25 @@ cudaError_t cudaGetDeviceCount(int *count)
 }
 cudaError_t cudaGetDevice(int *device)
 {
-    *device = 0;
+    *device = current_device;
     return result(cudaSuccess);
 }
 cudaError_t cudaSetDevice(int device)
 {
-    const bool is_there = device >= 0 && device < device_count();
-    return result(is_there ? cudaSuccess : cudaErrorInvalidDevice);
+    if (device < 0 || device >= device_count()) return result(cudaErrorInvalidDevice);
+    current_device = device;
+    return result(cudaSuccess);
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
     if (device < 0 || device >= device_count()) return result(cudaErrorInvalidDevice);
+    size_t free_bytes;
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "kvant emulator (PTX of sm_%d)", arch());
+    if (device > 0) snprintf(p->name + strlen(p->name), 32, ", device %d", device);
     p->major = arch() / 10;
     p->minor = arch() % 10;
-    p->totalGlobalMem = (size_t)16 << 30;
+    cudaMemGetInfo(&free_bytes, &p->totalGlobalMem);
     p->sharedMemPerBlock = 49152;
     p->sharedMemPerBlockOptin = (size_t)shared_optin();
     p->sharedMemPerMultiprocessor = (size_t)shared_optin() + 1024;
@@ -143,6 +147,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeCapabilityMajor: *value = arch() / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = arch() % 10; break;
     case cudaDevAttrMultiProcessorCount: *value = 2; break;
+    case cudaDevAttrClockRate: *value = 1000000; break; /* kHz */
     case cudaDevAttrWarpSize: *value = 32; break;
     case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = 49152; break;

@@ -19,7 +19,8 @@
  *
  * The same by environment, for programs that know nothing of this header: KVANT_GPU_SEED=3,
  * KVANT_GPU_FAIL=malloc:2 (or copy, launch, any), KVANT_GPU_RACES=off|shared|all,
- * KVANT_GPU_ARCH=80|90, KVANT_GPU_DEVICES=0, KVANT_GPU_LEAKS=1 (leaks end the program with 98). */
+ * KVANT_GPU_ARCH=80|90, KVANT_GPU_DEVICES=0, KVANT_GPU_MEMORY=bytes, KVANT_GPU_LEAKS=1 (leaks end
+ * the program with 98). */
 #ifndef KVANT_TESTS_GPU_EMULATOR_H
 #define KVANT_TESTS_GPU_EMULATOR_H
 
@@ -51,7 +52,8 @@ typedef struct {
 } gpu_holdings;
 gpu_holdings gpu_live(void);
 
-/* Bytes of device memory (16 GiB where 0): what cudaMemGetInfo tells, and allocations beyond fail. */
+/* Bytes of device memory (0: those of the environment, or 16 GiB): what cudaMemGetInfo tells, and
+ * allocations beyond fail. */
 void gpu_set_memory(size_t bytes);
 
 /* Why the last launch was ended, "" if it was not; valid until the next launch. */
