@@ -10,8 +10,10 @@ enum { THREADS = 128 };
 static __device__ float product(const kv_cuda_finish &a, int64_t out, int64_t c)
 {
     float sum = 0;
-    for (int64_t split = 0; split < a.splits; split++)
-        sum += a.partial[((blockIdx.y * a.splits + split) * a.outs + out) * a.head_dim + c];
+    int64_t split = 0;
+#pragma unroll 1
+    do sum += a.partial[((blockIdx.y * a.splits + split) * a.outs + out) * a.head_dim + c];
+    while (++split < a.splits);
     return sum;
 }
 
@@ -28,6 +30,7 @@ __global__ void __launch_bounds__(THREADS) finish(const kv_cuda_finish a)
     const double sum = sum_of_weights(a, out);
     const double inverse = 1 / sum, exact_inverse = exact < 0 ? 0 : 1 / sum_of_weights(a, exact);
     double square = 0;
+#pragma unroll 1
     for (int64_t c = threadIdx.x; c < a.head_dim; c += THREADS) {
         const float x = product(a, out, c);
         if (a.attention) a.attention[at * a.head_dim + c] = (float)((double)x / sum);

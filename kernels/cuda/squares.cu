@@ -3,7 +3,7 @@
  * Several blocks a head would need memory for their sums, or atomics, which leave the order open;
  * so one block of the largest size does it all, each thread every THREADS-th number, threads added
  * pairwise.
- * Grid (heads), block 1024, shared 12 KiB; registers: at most 32. */
+ * Grid (heads), block 1024, shared 12 KiB; registers: at most 40. */
 #include "kernels/cuda/launch.h"
 
 enum { THREADS = 1024 };

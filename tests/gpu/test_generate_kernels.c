@@ -22,48 +22,111 @@ static void fill(double *x, int64_t n, uint64_t stream)
     for (int64_t i = 0; i < n; i++) x[i] = 4 * x[i] - 2;
 }
 
-static void check_generate(emulated *e, int64_t heads, int64_t tokens, int64_t head_dim,
-                           bool is_uniform)
+typedef struct {
+    int64_t heads, tokens, head_dim;
+    bool is_uniform;
+    double *gain, *mean, *spread;
+} tensor;
+
+static const uint64_t seed = 0x123456789abcdefu, stream = UINT64_C(3) << 32 | 7, stream_step = 16;
+
+static tensor tensor_of(int64_t heads, int64_t tokens, int64_t head_dim, bool is_uniform)
 {
-    int64_t const n = tokens * head_dim;
-    uint64_t const seed = 0x123456789abcdefu, stream = UINT64_C(3) << 32 | 7, step = 16;
-    size_t const bytes = (size_t)(heads * n) * sizeof(float);
     size_t const channels = (size_t)(heads * head_dim) * sizeof(double);
-    float *const found = malloc(bytes), *const expected = malloc(bytes);
-    double *const gain = malloc((size_t)tokens * sizeof *gain);
-    double *const mean = malloc(channels), *const spread = malloc(channels);
-    float *const out = room(e, bytes);
-    fill(gain, tokens, 1), fill(mean, heads * head_dim, 2), fill(spread, heads * head_dim, 3);
-    for (int64_t h = 0; h < heads; h++)
+    return (tensor){heads,
+                    tokens,
+                    head_dim,
+                    is_uniform,
+                    malloc((size_t)tokens * sizeof(double)),
+                    malloc(channels),
+                    malloc(channels)};
+}
+
+static double random_number(const tensor *x, int64_t head, int64_t i)
+{
+    float normal;
+    double u;
+    uint64_t const s = stream + (uint64_t)head * stream_step;
+    kv_philox_normals(&normal, seed, s, (uint64_t)i, 1);
+    kv_philox_uniforms(&u, seed, s, (uint64_t)i, 1);
+    return x->is_uniform ? sqrt(3) * (2 * u - 1) : (double)normal;
+}
+
+/* Frees the tensor. */
+static void check_tensor(emulated *e, tensor x)
+{
+    int64_t const n = x.tokens * x.head_dim;
+    size_t const bytes = (size_t)(x.heads * n) * sizeof(float);
+    size_t const channels = (size_t)(x.heads * x.head_dim) * sizeof(double);
+    float *const found = malloc(bytes), *const expected = malloc(bytes),
+                 *const out = room(e, bytes);
+    for (int64_t h = 0; h < x.heads; h++)
         for (int64_t i = 0; i < n; i++) {
-            uint64_t const s = stream + (uint64_t)h * step;
-            int64_t const c = h * head_dim + i % head_dim;
-            float normal;
-            double z;
-            kv_philox_normals(&normal, seed, s, (uint64_t)i, 1);
-            kv_philox_uniforms(&z, seed, s, (uint64_t)i, 1);
-            z = is_uniform ? sqrt(3) * (2 * z - 1) : (double)normal;
-            expected[h * n + i] = (float)(gain[i / head_dim] * (mean[c] + spread[c] * z));
+            int64_t const c = h * x.head_dim + i % x.head_dim;
+            expected[h * n + i] = (float)(x.gain[i / x.head_dim] *
+                                          (x.mean[c] + x.spread[c] * random_number(&x, h, i)));
         }
     DO(e, generate,
        &(kv_cuda_generate){.x = out,
-                           .heads = heads,
-                           .tokens = tokens,
-                           .head_dim = head_dim,
+                           .heads = x.heads,
+                           .tokens = x.tokens,
+                           .head_dim = x.head_dim,
                            .seed = seed,
                            .stream = stream,
-                           .stream_step = step,
-                           .gain = to_device(e, gain, (size_t)tokens * sizeof *gain),
-                           .mean = to_device(e, mean, channels),
-                           .spread = to_device(e, spread, channels),
-                           .is_uniform = is_uniform});
+                           .stream_step = stream_step,
+                           .gain = to_device(e, x.gain, (size_t)x.tokens * sizeof *x.gain),
+                           .mean = to_device(e, x.mean, channels),
+                           .spread = to_device(e, x.spread, channels),
+                           .is_uniform = x.is_uniform});
     to_host(e, found, out, bytes);
     char what[80];
-    snprintf(what, sizeof what, "%s, %d heads of %d x %d", is_uniform ? "uniform" : "normal",
-             (int)heads, (int)tokens, (int)head_dim);
-    compare(what, found, expected, (size_t)(heads * n));
-    free(found), free(expected), free(gain), free(mean), free(spread);
+    snprintf(what, sizeof what, "%s, %d heads of %d x %d", x.is_uniform ? "uniform" : "normal",
+             (int)x.heads, (int)x.tokens, (int)x.head_dim);
+    compare(what, found, expected, (size_t)(x.heads * n));
+    free(found), free(expected), free(x.gain), free(x.mean), free(x.spread);
     give_back(e);
+}
+
+static void check_generate(emulated *e, const int64_t shape[3], bool is_uniform)
+{
+    tensor const x = tensor_of(shape[0], shape[1], shape[2], is_uniform);
+    fill(x.gain, x.tokens, 1);
+    fill(x.mean, x.heads * x.head_dim, 2), fill(x.spread, x.heads * x.head_dim, 3);
+    check_tensor(e, x);
+}
+
+/* The real number half way from the float nearest to z to the next larger one in magnitude. */
+static double tie_beside(double z)
+{
+    float const near = (float)z;
+    return ((double)near + (double)nextafterf(near, copysignf(INFINITY, near))) / 2;
+}
+
+/* One token whose rounding in double decides a bit of a float, by channel: the mean cancels the
+ * rest; the sum is just below a tie of two floats; and so is the product with a gain of 3. */
+static void check_rounding(emulated *e, double gain, bool is_uniform)
+{
+    tensor const x = tensor_of(1, 1, 400, is_uniform);
+    x.gain[0] = gain;
+    fill(x.spread, x.head_dim, 3);
+    for (int64_t c = 0; c < x.head_dim; c++) {
+        double const z = random_number(&x, 0, c), tie = tie_beside(z);
+        int64_t const kind = c / 4 % 3;
+        if (kind > 0) x.spread[c] = kind == 1;
+        x.mean[c] = kind == 0   ? -(x.spread[c] * z)
+                    : kind == 1 ? nextafter(tie - z, copysign(INFINITY, -z))
+                                : tie / 3;
+    }
+    check_tensor(e, x);
+}
+
+/* Nothing but the random numbers themselves. */
+static void check_normals(emulated *e)
+{
+    tensor const x = tensor_of(1, 800, 256, false);
+    for (int64_t t = 0; t < x.tokens; t++) x.gain[t] = 1;
+    for (int64_t c = 0; c < x.head_dim; c++) x.mean[c] = 0, x.spread[c] = 1;
+    check_tensor(e, x);
 }
 
 /* The rope's tables on the device, for tokens 0 ... tokens - 1. */
@@ -110,6 +173,50 @@ static void check_rotate(emulated *e, const kv_rope_settings *settings, int64_t 
     give_back(e);
 }
 
+/* Tables and numbers that nearly cancel, so that every rounding in double decides bits. */
+static void check_cancellation(emulated *e)
+{
+    enum { TOKENS = 70, PAIRS = 40, DIM = 2 * PAIRS, OFFSETS = KV_ROPE_OFFSETS * PAIRS };
+    static double tables[4][OFFSETS]; /* block tables: the first two rows of them */
+    static float x[TOKENS][DIM], found[TOKENS][DIM], expected[TOKENS][DIM];
+    uint32_t words[OFFSETS];
+    double const magnitude = 1.3;
+    for (uint64_t i = 0; i < 4; i++) {
+        kv_philox_words(words, 1, i, 0, OFFSETS);
+        for (int k = 0; k < OFFSETS; k++) {
+            double const size = words[k] % 3 == 0 ? 0 : 1 + (words[k] >> 4) * 0x1p-68;
+            tables[i][k] = words[k] & 8 ? -size : size;
+        }
+    }
+    for (uint64_t t = 0; t < TOKENS; t++) {
+        kv_philox_words(words, 2, t, 0, DIM);
+        for (int c = 0; c < DIM; c++) x[t][c] = words[c] % 4 == 0 ? 0 : words[c] & 8 ? -1.1f : 1.1f;
+    }
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < PAIRS; i++) {
+            int const offset = t % KV_ROPE_OFFSETS * PAIRS + i;
+            int const block = t / KV_ROPE_OFFSETS * PAIRS + i;
+            double const cosine = tables[0][offset], sine = tables[1][offset];
+            double const block_cosine = tables[2][block], block_sine = tables[3][block];
+            double const c = (cosine * block_cosine - sine * block_sine) * magnitude;
+            double const s = (sine * block_cosine + cosine * block_sine) * magnitude;
+            double const a = (double)x[t][i], b = (double)x[t][PAIRS + i];
+            expected[t][i] = (float)(a * c - b * s);
+            expected[t][PAIRS + i] = (float)(b * c + a * s);
+        }
+    float *const y = to_device(e, x, sizeof x);
+    DO(e, rotate,
+       &(kv_cuda_rotate){y, y, 1, TOKENS, DIM,
+                         .rope = {PAIRS, false, magnitude,
+                                  to_device(e, tables[0], sizeof tables[0]),
+                                  to_device(e, tables[1], sizeof tables[1]),
+                                  to_device(e, tables[2], sizeof tables[2]),
+                                  to_device(e, tables[3], sizeof tables[3])}});
+    to_host(e, found, y, sizeof found);
+    compare("cancellation", found[0], expected[0], TOKENS * DIM);
+    give_back(e);
+}
+
 static void check_nothing(emulated *e)
 {
     DO(e, generate, &(kv_cuda_generate){.tokens = 4, .head_dim = 4});
@@ -120,8 +227,8 @@ static void check_nothing(emulated *e)
 
 int main(int argc, char **argv)
 {
-    static const int64_t shapes[][3] = {{1, 1, 1},    {2, 3, 5},   {1, 7, 3}, {3, 9, 2},
-                                        {2, 1030, 1}, {2, 65, 33}, {1, 3, 64}};
+    static const int64_t shapes[][3] = {{1, 1, 1},    {2, 3, 5},   {1, 7, 3},  {3, 9, 2},
+                                        {2, 1030, 1}, {2, 65, 33}, {1, 3, 64}, {1, 64, 5}};
     static const kv_rope_settings settings[] = {
         {.layout = KV_ROPE_NONE},
         {.layout = KV_ROPE_HALF},
@@ -140,14 +247,18 @@ int main(int argc, char **argv)
         e.set_seed(seed);
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             for (int is_uniform = 0; is_uniform < 2; is_uniform++)
-                check_generate(&e, shapes[i][0], shapes[i][1], shapes[i][2], is_uniform);
+                check_generate(&e, shapes[i], is_uniform);
         for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
             check_rotate(&e, &settings[i], 1, 8, true);
             check_rotate(&e, &settings[i], 63 + (int64_t)i, 8, false);
             check_rotate(&e, &settings[i], 150, 10, i % 2);
+            check_rotate(&e, &settings[i], 9, 134, true);
         }
     }
-    check_generate(&e, 1, 300, 128, false); /* many words: normals near every bound */
+    for (int is_uniform = 0; is_uniform < 2; is_uniform++)
+        check_rounding(&e, 1, is_uniform), check_rounding(&e, 3, is_uniform);
+    check_cancellation(&e);
+    check_normals(&e);
     emulated_close(&e);
     return check_done();
 }
