@@ -28,11 +28,6 @@ enum {
  * logits are 0 and their weights are exactly 0. */
 #define KV_HIDDEN_LOGIT (-1e30f)
 
-/* The least weight beside the row's largest, 1, that outputs are formed with: 2^24 smaller ones do
- * not reach the last bit of a sum even in double, but products of them with values would be
- * subnormal, and such an FMA takes a hundred times as long. */
-#define KV_LEAST_WEIGHT 0x1p-86f
-
 /* 16 rows of one key scheme. */
 typedef struct {
     float max[KV_LANES];         /* in */

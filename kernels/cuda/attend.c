@@ -11,19 +11,26 @@
 #include "kernels/cuda/load.h"
 #include "kernels/memory.h"
 
-/* A row of a kv head, and the schemes it names: number 0 is the tensor itself. */
+/* A row of a kv head, and the schemes it names: of those that are named, or KV_CUDA_EXACT. */
 typedef struct {
     int32_t key, value, row;
 } named_row;
+
+/* The quantizers that rows name, and where each of the caller's is among them. */
+typedef struct {
+    kv_quantizer *quantizers;
+    int64_t n;
+    int32_t *place;
+} named;
 
 typedef struct {
     const kv_layer *layer;
     const kv_attention *attention;
     kv_cuda_attention a;
-    int64_t n_rows;    /* of a kv head */
-    named_row *sorted; /* [n_rows] by key */
-    named_row *block;  /* [rows] of a block, by value; row is of the block */
-    bool *key_is_named, *value_is_named;
+    int64_t n_rows; /* of a kv head */
+    named keys, values;
+    named_row *sorted;           /* [n_rows] by key */
+    named_row *block;            /* [rows] of a block, by value; row is of the block */
     float *on_device, *received; /* [heads][rows][D] */
     kv_cuda_row *host_row;       /* [heads][rows] */
     bool is_infinite;
@@ -52,18 +59,37 @@ static int by_value(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
+/* `column` 0 of a pair is the key, 1 the value. */
+static kv_status find_named(named *found, const kv_attention *a, int column, kv_error *err)
+{
+    kv_status status = KV_OK;
+    int64_t const n = column == 0 ? a->n_keys : a->n_values;
+    const kv_quantizer *const all = column == 0 ? a->keys : a->values;
+    KV_TRY(kv_allocate((void **)&found->quantizers, (size_t)n, sizeof *all, err));
+    KV_TRY(kv_allocate((void **)&found->place, (size_t)n, sizeof *found->place, err));
+    for (int64_t i = 0; i < n; i++) found->place[i] = KV_CUDA_EXACT;
+    for (int64_t i = 0; i < a->rows; i++) {
+        int32_t const number = a->pair[i][column];
+        if (number < 0 || found->place[number] >= 0) continue;
+        found->place[number] = (int32_t)found->n;
+        found->quantizers[found->n++] = all[number];
+    }
+done:
+    return status;
+}
+
 static kv_status sort_rows(attending *d, kv_error *err)
 {
     kv_status status = KV_OK;
     const kv_attention *const what = d->attention;
+    KV_TRY(find_named(&d->keys, what, 0, err));
+    KV_TRY(find_named(&d->values, what, 1, err));
     KV_TRY(kv_allocate((void **)&d->sorted, (size_t)d->n_rows, sizeof *d->sorted, err));
-    KV_TRY(kv_allocate((void **)&d->key_is_named, (size_t)what->n_keys, sizeof(bool), err));
-    KV_TRY(kv_allocate((void **)&d->value_is_named, (size_t)what->n_values, sizeof(bool), err));
     for (int64_t r = 0; r < d->n_rows; r++) {
         const int32_t *const pair = what->pair[r % what->rows];
-        d->sorted[r] = (named_row){1 + pair[0], 1 + pair[1], (int32_t)r};
-        if (pair[0] >= 0) d->key_is_named[pair[0]] = true;
-        if (pair[1] >= 0) d->value_is_named[pair[1]] = true;
+        d->sorted[r].key = pair[0] < 0 ? KV_CUDA_EXACT : d->keys.place[pair[0]];
+        d->sorted[r].value = pair[1] < 0 ? KV_CUDA_EXACT : d->values.place[pair[1]];
+        d->sorted[r].row = (int32_t)r;
     }
     qsort(d->sorted, (size_t)d->n_rows, sizeof *d->sorted, by_key);
 done:
@@ -107,10 +133,13 @@ static kv_status create(attending *d, const kv_cuda_options *options, const kv_c
     kv_cuda_plan plan;
     int64_t free_bytes = 0;
     KV_TRY(cuda->free_bytes(&free_bytes, err));
-    KV_TRY(kv_cuda_plan_attention(&plan, options, d->layer, what, free_bytes, err));
-    KV_TRY(kv_cuda_attention_create(&d->a, cuda, d->layer, &plan, what->keys, what->n_keys,
-                                    what->values, what->n_values, plan.rows, plan.rows, d->n_rows,
-                                    err));
+    kv_attention named_ones = *what;
+    named_ones.keys = d->keys.quantizers, named_ones.n_keys = d->keys.n;
+    named_ones.values = d->values.quantizers, named_ones.n_values = d->values.n;
+    KV_TRY(kv_cuda_plan_attention(&plan, options, d->layer, &named_ones, free_bytes, err));
+    KV_TRY(kv_cuda_attention_create(&d->a, cuda, d->layer, &plan, d->keys.quantizers, d->keys.n,
+                                    d->values.quantizers, d->values.n, plan.rows, plan.rows,
+                                    d->n_rows, err));
     size_t const heads = (size_t)plan.heads, rows = (size_t)plan.rows;
     KV_TRY(kv_cuda_take((void **)&d->on_device, &d->a.wave.memory,
                         plan.heads * plan.rows * head_dim, sizeof *d->on_device, err));
@@ -127,22 +156,43 @@ static void free_all(attending *d)
     kv_cuda_attention_free(&d->a);
     kv_free(d->sorted);
     kv_free(d->block);
-    kv_free(d->key_is_named);
-    kv_free(d->value_is_named);
+    kv_free(d->keys.quantizers);
+    kv_free(d->keys.place);
+    kv_free(d->values.quantizers);
+    kv_free(d->values.place);
     kv_free(d->received);
     kv_free(d->host_row);
 }
 
 /* ---- a block ---- */
 
-/* Runs of rows that name one scheme. */
-static void add_runs(kv_cuda_attention *a, const named_row *rows, int64_t n, bool is_key)
+/* Runs of rows that name one scheme of [first, first + n), or the exact tensor with is_exact. */
+static void add_runs(kv_cuda_attention *a, const named_row *rows, bool is_key, int64_t first,
+                     int64_t n, bool is_exact)
 {
-    for (int64_t first = 0, end; first < n; first = end) {
-        int32_t const scheme = is_key ? rows[first].key : rows[first].value;
-        for (end = first; end < n && (is_key ? rows[end].key : rows[end].value) == scheme;) end++;
-        kv_cuda_add_chunks(a, scheme, first, end - first, false);
+    for (int64_t from = 0, to; from < a->rows; from = to) {
+        int32_t const scheme = is_key ? rows[from].key : rows[from].value;
+        for (to = from; to < a->rows && (is_key ? rows[to].key : rows[to].value) == scheme;) to++;
+        if (scheme < 0 ? is_exact : scheme >= first && scheme < first + n)
+            kv_cuda_add_chunks(a, scheme < 0 ? KV_CUDA_EXACT : scheme - first, from, to - from);
     }
+}
+
+/* All rows of the block, a few schemes at a time. */
+static kv_status run_side(attending *d, const kv_cuda_side *side, const named_row *rows,
+                          kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_cuda_attention *const a = &d->a;
+    for (int64_t first = 0; first == 0 || first < side->n; first += a->plan.slots) {
+        int64_t const n = smaller(a->plan.slots, side->n - first);
+        KV_TRY(kv_cuda_start_decode(a, side, first, n, false, err));
+        add_runs(a, rows, side->is_key, first, n, first == 0);
+        KV_TRY(side->is_key ? kv_cuda_start_logits(a, err) : kv_cuda_start_outputs(a, false, err));
+        if (side->n == 0) break;
+    }
+done:
+    return status;
 }
 
 static void list_rows(attending *d, const named_row *sorted)
@@ -205,11 +255,10 @@ static kv_status run_block(float *out, attending *d, const named_row *sorted, kv
     int64_t const n = a->wave.heads * a->rows, D = d->layer->head_dim;
     list_rows(d, sorted);
     KV_TRY(kv_cuda_send_rows(a, err));
-    add_runs(a, sorted, a->rows, true);
-    KV_TRY(kv_cuda_start_logits(a, false, err));
+    KV_TRY(kv_cuda_send_outs(a, err));
+    KV_TRY(run_side(d, &a->keys, sorted, err));
     KV_TRY(kv_cuda_start_rows(a, false, err));
-    add_runs(a, d->block, a->outs, false);
-    KV_TRY(kv_cuda_start_outputs(a, false, false, err));
+    KV_TRY(run_side(d, &a->values, d->block, err));
     KV_TRY(finish(d, err));
     KV_TRY(cuda->download(d->host_row, a->row, n * (int64_t)sizeof *d->host_row, err));
     KV_TRY(cuda->download(d->received, d->on_device, n * D * (int64_t)sizeof *d->received, err));
@@ -228,7 +277,7 @@ static kv_status run_wave(float *out, attending *d, int64_t first, kv_error *err
     int64_t const step = a->rows;
     uint32_t flags = 0;
     KV_TRY(kv_cuda_attention_load(a, first, d->attention->query, err));
-    KV_TRY(kv_cuda_attention_fit(a, d->key_is_named, d->value_is_named, err));
+    KV_TRY(kv_cuda_attention_fit(a, err));
     KV_TRY(check_tensors(d, err));
     KV_TRY(kv_cuda_wave_flags(&flags, &a->wave, err));
     d->flags |= flags;

@@ -25,15 +25,14 @@ static kv_status make_side(kv_cuda_side *s, kv_cuda_attention *a, kv_error *err)
     KV_TRY(kv_allocate((void **)&s->bits, (size_t)s->n, sizeof *s->bits, err));
     KV_TRY(take(&s->on_device, a, s->n, 1, sizeof *s->on_device, err));
     KV_TRY(take(&s->error, a, a->plan.heads * s->n, a->tiles, sizeof *s->error, err));
-    for (int64_t i = 0; i < s->n; i++) s->schemes[i] = (kv_cuda_scheme){.format = KV_CUDA_EXACT};
 done:
     return status;
 }
 
-/* Most chunks of a launch: every scheme may have one that is not full. */
+/* Most chunks of a launch: every scheme, and the exact tensor, may have one that is not full. */
 static int64_t most_chunks(const kv_cuda_attention *a)
 {
-    return a->rows + a->outs + a->keys.n + a->values.n;
+    return (a->rows + a->outs) / KV_CUDA_ROWS + a->keys.n + a->values.n + 2;
 }
 
 static kv_status make_host_lists(kv_cuda_attention *a, kv_error *err)
@@ -79,8 +78,8 @@ kv_status kv_cuda_attention_create(kv_cuda_attention *a, const kv_cuda_module *c
     bool wants_pre_rope = false;
     *a = (kv_cuda_attention){.layer = layer,
                              .plan = *plan,
-                             .keys = {.quantizers = keys, .is_key = true, .n = 1 + n_keys},
-                             .values = {.quantizers = values, .n = 1 + n_values},
+                             .keys = {.quantizers = keys, .is_key = true, .n = n_keys},
+                             .values = {.quantizers = values, .n = n_values},
                              .tiles = (layer->tokens + KV_CUDA_TOKENS - 1) / KV_CUDA_TOKENS,
                              .rows = rows,
                              .outs = outs,
@@ -94,6 +93,8 @@ kv_status kv_cuda_attention_create(kv_cuda_attention *a, const kv_cuda_module *c
     KV_TRY(take(&a->query, a, heads * queries, head_dim, sizeof *a->query, err));
     KV_TRY(take(&a->logits, a, heads * rows, plan->stride, sizeof *a->logits, err));
     KV_TRY(take(&a->row, a, heads, rows, sizeof *a->row, err));
+    KV_TRY(take(&a->decoded, a, heads * plan->slots, layer->tokens * head_dim, sizeof *a->decoded,
+                err));
     KV_TRY(take(&a->partial, a, heads * outs * plan->splits, head_dim, sizeof *a->partial, err));
 done:
     return status;
@@ -128,16 +129,14 @@ kv_status kv_cuda_attention_load(kv_cuda_attention *a, int64_t first, const floa
     return send(a, a->query, query + first * size, heads * size, sizeof *query, err);
 }
 
-static kv_status fit_side(kv_cuda_side *s, kv_cuda_attention *a, const bool *is_wanted,
-                          kv_error *err)
+static kv_status fit_side(kv_cuda_side *s, kv_cuda_attention *a, kv_error *err)
 {
     kv_status status = KV_OK;
-    for (int64_t i = 0; i + 1 < s->n; i++) {
+    for (int64_t i = 0; i < s->n; i++) {
         int64_t bits = 0;
         const kv_quantizer *const q = &s->quantizers[i];
         kv_tensor const tensor = !s->is_key ? KV_VALUE : q->is_pre_rope ? KV_KEY_PRE_ROPE : KV_KEY;
-        if (is_wanted && !is_wanted[i]) continue;
-        KV_TRY(kv_cuda_fit(&s->schemes[1 + i], &bits, &a->wave, q, tensor, err));
+        KV_TRY(kv_cuda_fit(&s->schemes[i], &bits, &a->wave, q, tensor, err));
         s->bits[i] += bits;
     }
     KV_TRY(send(a, s->on_device, s->schemes, s->n, sizeof *s->schemes, err));
@@ -145,27 +144,50 @@ done:
     return status;
 }
 
-kv_status kv_cuda_attention_fit(kv_cuda_attention *a, const bool *key_is_wanted,
-                                const bool *value_is_wanted, kv_error *err)
+kv_status kv_cuda_attention_fit(kv_cuda_attention *a, kv_error *err)
 {
-    kv_status const status = fit_side(&a->keys, a, key_is_wanted, err);
-    return status == KV_OK ? fit_side(&a->values, a, value_is_wanted, err) : status;
+    kv_status const status = fit_side(&a->keys, a, err);
+    return status == KV_OK ? fit_side(&a->values, a, err) : status;
+}
+
+kv_status kv_cuda_start_decode(const kv_cuda_attention *a, const kv_cuda_side *side, int64_t first,
+                               int64_t n, bool is_measured, kv_error *err)
+{
+    const kv_cuda_wave *const w = &a->wave;
+    kv_cuda_decode const arguments = {
+        .values = a->decoded,
+        .error = is_measured ? side->error + first * w->heads * a->tiles : NULL,
+        .x = side->is_key ? w->key : w->value,
+        .x_pre_rope = w->key_pre_rope,
+        .schemes = side->on_device + first,
+        .n = n,
+        .heads = w->heads,
+        .tokens = a->layer->tokens,
+        .head_dim = a->layer->head_dim,
+        .rope = w->rope,
+        .flags = w->flags};
+    return w->cuda->decode(&arguments, err);
 }
 
 /* ---- rows ---- */
 
-void kv_cuda_add_chunks(kv_cuda_attention *a, int64_t scheme, int64_t first, int64_t n,
-                        bool is_measured)
+void kv_cuda_add_chunks(kv_cuda_attention *a, int64_t scheme, int64_t first, int64_t n)
 {
-    for (int64_t done = 0; done < n || is_measured; done += KV_CUDA_ROWS) {
+    for (int64_t done = 0; done < n; done += KV_CUDA_ROWS) {
         int64_t const left = n - done;
         a->host.chunks[a->n_chunks++] =
             (kv_cuda_chunk){.scheme = (int32_t)scheme,
                             .n = (int32_t)(left < KV_CUDA_ROWS ? left : KV_CUDA_ROWS),
-                            .first = first + done,
-                            .is_measured = is_measured};
-        is_measured = false;
+                            .first = first + done};
     }
+}
+
+kv_status kv_cuda_send_outs(const kv_cuda_attention *a, kv_error *err)
+{
+    const kv_cuda_lists *const h = &a->host, *const d = &a->device;
+    kv_status const status = send(a, d->out_row, h->out_row, a->outs, sizeof *h->out_row, err);
+    if (status != KV_OK) return status;
+    return send(a, d->out_exact, h->out_exact, a->outs, sizeof *h->out_exact, err);
 }
 
 kv_status kv_cuda_send_rows(const kv_cuda_attention *a, kv_error *err)
@@ -187,19 +209,16 @@ static kv_status send_chunks(kv_cuda_attention *a, int64_t *n, kv_error *err)
     return send(a, a->device.chunks, a->host.chunks, *n, sizeof *a->host.chunks, err);
 }
 
-kv_status kv_cuda_start_logits(kv_cuda_attention *a, bool is_measured, kv_error *err)
+kv_status kv_cuda_start_logits(kv_cuda_attention *a, kv_error *err)
 {
     int64_t n;
     kv_status const status = send_chunks(a, &n, err);
     kv_cuda_logits const arguments = {.logits = a->logits,
-                                      .error = is_measured ? a->keys.error : NULL,
                                       .key = a->wave.key,
-                                      .key_pre_rope = a->wave.key_pre_rope,
+                                      .decoded = a->decoded,
                                       .query = a->query,
                                       .row_query = a->device.row_query,
-                                      .schemes = a->keys.on_device,
                                       .chunks = a->device.chunks,
-                                      .n_schemes = a->keys.n,
                                       .n_chunks = n,
                                       .rows = a->rows,
                                       .queries = a->queries,
@@ -209,30 +228,23 @@ kv_status kv_cuda_start_logits(kv_cuda_attention *a, bool is_measured, kv_error 
                                       .first_token = a->first_token,
                                       .end_token = a->end_token,
                                       .stride = a->plan.stride,
-                                      .softmax_scale = (float)a->layer->softmax_scale,
-                                      .rope = a->wave.rope};
+                                      .softmax_scale = (float)a->layer->softmax_scale};
     return status == KV_OK ? a->wave.cuda->logits(&arguments, err) : status;
 }
 
-kv_status kv_cuda_start_outputs(kv_cuda_attention *a, bool is_measured, bool zeroes_small,
-                                kv_error *err)
+kv_status kv_cuda_start_outputs(kv_cuda_attention *a, bool zeroes_small, kv_error *err)
 {
     kv_status status = KV_OK;
-    const kv_cuda_lists *const h = &a->host, *const d = &a->device;
     int64_t n;
     KV_TRY(send_chunks(a, &n, err));
-    KV_TRY(send(a, d->out_row, h->out_row, a->outs, sizeof *h->out_row, err));
-    KV_TRY(send(a, d->out_exact, h->out_exact, a->outs, sizeof *h->out_exact, err));
     kv_cuda_outputs const arguments = {.partial = a->partial,
-                                       .error = is_measured ? a->values.error : NULL,
                                        .value = a->wave.value,
+                                       .decoded = a->decoded,
                                        .logits = a->logits,
                                        .row = a->row,
-                                       .row_seen = d->row_seen,
-                                       .out_row = d->out_row,
-                                       .schemes = a->values.on_device,
-                                       .chunks = d->chunks,
-                                       .n_schemes = a->values.n,
+                                       .row_seen = a->device.row_seen,
+                                       .out_row = a->device.out_row,
+                                       .chunks = a->device.chunks,
                                        .n_chunks = n,
                                        .rows = a->rows,
                                        .outs = a->outs,

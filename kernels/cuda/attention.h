@@ -9,14 +9,14 @@
 #include "kernels/cuda/plan.h"
 #include "kernels/cuda/wave.h"
 
-/* Schemes of one side on the host and on the device; number 0 is the tensor itself. */
+/* Schemes of one side on the host and on the device. */
 typedef struct {
-    const kv_quantizer *quantizers; /* [n - 1] */
+    const kv_quantizer *quantizers; /* [n] */
     bool is_key;
-    int64_t n; /* with number 0 */
+    int64_t n;
     kv_cuda_scheme *schemes, *on_device;
-    double *error; /* [heads][n][tiles] on the device */
-    int64_t *bits; /* [n - 1] of all heads */
+    double *error; /* [n][heads][tiles] on the device */
+    int64_t *bits; /* [n] of all heads */
 } kv_cuda_side;
 
 /* Lists of a block, on the host or on the device. */
@@ -36,7 +36,7 @@ typedef struct {
     int64_t tiles, rows, outs, queries; /* of a head; rows and outs of a block */
     int64_t n_chunks;
     kv_cuda_lists host, device;
-    float *query, *logits, *partial; /* [heads][queries][D] ... as in device.h */
+    float *query, *logits, *partial, *decoded; /* [heads][queries][D] ... as in device.h */
     kv_cuda_row *row;
     int64_t first_token,
         end_token; /* what the block's rows see, from a multiple of KV_CUDA_SUM on */
@@ -55,22 +55,24 @@ void kv_cuda_attention_free(kv_cuda_attention *a);
 kv_status kv_cuda_attention_load(kv_cuda_attention *a, int64_t first, const float *query,
                                  kv_error *err);
 
-/* Fits the schemes of both sides that `is_wanted` [n - 1] names (NULL: all) and sends them. */
-kv_status kv_cuda_attention_fit(kv_cuda_attention *a, const bool *key_is_wanted,
-                                const bool *value_is_wanted, kv_error *err);
+/* Fits the schemes of both sides and sends them. */
+kv_status kv_cuda_attention_fit(kv_cuda_attention *a, kv_error *err);
 
-/* Lists rows [first, first + n) of a scheme; at least one chunk where it is measured. */
-void kv_cuda_add_chunks(kv_cuda_attention *a, int64_t scheme, int64_t first, int64_t n,
-                        bool is_measured);
+/* Decodes n schemes of a side from `first` on (at most plan.slots), and measures their errors where
+ * asked. Their numbers in chunks begin at 0. */
+kv_status kv_cuda_start_decode(const kv_cuda_attention *a, const kv_cuda_side *side, int64_t first,
+                               int64_t n, bool is_measured, kv_error *err);
 
-/* Sends the lists of work rows. */
+/* Lists rows [first, first + n) of a decoded scheme, or of KV_CUDA_EXACT. */
+void kv_cuda_add_chunks(kv_cuda_attention *a, int64_t scheme, int64_t first, int64_t n);
+
+/* Sends the lists of work rows, or of out rows. */
+kv_status kv_cuda_send_outs(const kv_cuda_attention *a, kv_error *err);
 kv_status kv_cuda_send_rows(const kv_cuda_attention *a, kv_error *err);
 
-/* Sends the chunks that were added since the last launch and starts the kernel; errors of measured
- * schemes only with `is_measured`. Outputs also sends the out rows. */
-kv_status kv_cuda_start_logits(kv_cuda_attention *a, bool is_measured, kv_error *err);
-kv_status kv_cuda_start_outputs(kv_cuda_attention *a, bool is_measured, bool zeroes_small,
-                                kv_error *err);
+/* Sends the chunks that were added since the last launch and starts the kernel. */
+kv_status kv_cuda_start_logits(kv_cuda_attention *a, kv_error *err);
+kv_status kv_cuda_start_outputs(kv_cuda_attention *a, bool zeroes_small, kv_error *err);
 
 /* kv_cuda_rows of all work rows. */
 kv_status kv_cuda_start_rows(const kv_cuda_attention *a, bool want_top, kv_error *err);

@@ -165,51 +165,58 @@ typedef struct {
     uint32_t *flags;
 } kv_cuda_scales;
 
-/* ---- codes.cu ---- */
+/* ---- decode.cu, codes.cu ---- */
 
-/* What a scheme makes of x: codes [heads][T][D] (KV_CODE_KEPT where kept at 16 bit) and values, or
- * NULL. used [heads][D][words], words of 32 bits, gets bit (code mod 2^bits) of every code seen in
- * a channel; NULL where not wanted. flags UNFIT where a value is not finite. x is in the scheme's
- * position, values too. */
+/* Tokens of a tile, by which errors are summed. */
+enum { KV_CUDA_TOKENS = 32 };
+
+/* What n schemes make of a tensor, as attention uses it: values [n][heads][T][D], or NULL. Schemes
+ * in pre-RoPE position decode x_pre_rope (NULL where none is) and are rotated; the others decode x.
+ * error[scheme][head][tile] = sum of (value - x)^2 in double over a tile of KV_CUDA_TOKENS tokens,
+ * or NULL. flags UNFIT where a value is not finite. */
 typedef struct {
-    uint32_t *codes;
     float *values;
-    uint32_t *used;
+    double *error;
+    const float *x, *x_pre_rope;
+    const kv_cuda_scheme *schemes;
+    int64_t n, heads, tokens, head_dim;
+    kv_cuda_rope rope;
+    uint32_t *flags;
+} kv_cuda_decode;
+
+/* Codes of one scheme: codes [heads][T][D] (KV_CODE_KEPT where kept at 16 bit), or NULL; and in
+ * used [heads][D][words], words of 32 bits, bit `code` of every code seen in a channel, or NULL. x
+ * is in the scheme's position. */
+typedef struct {
+    uint32_t *codes, *used;
     int64_t words;
     const float *x;
     int64_t heads, tokens, head_dim;
     kv_cuda_scheme scheme;
-    uint32_t *flags;
 } kv_cuda_codes;
 
 /* ---- attention: logits.cu, rows.cu, compare.cu, outputs.cu, finish.cu ---- */
 
-/* Rows of one scheme that are worked on by one block: rows [first, first + n), n <= KV_CUDA_ROWS.
- * is_measured: this block adds up the scheme's error, too (n may be 0). */
-enum { KV_CUDA_ROWS = 64, KV_CUDA_TOKENS = 32 };
+/* Rows [first, first + n) under one scheme, which one block works on; n is at most KV_CUDA_ROWS.
+ * scheme is a number in what decode made, or KV_CUDA_EXACT for the tensor itself. */
+enum { KV_CUDA_ROWS = 64 };
 typedef struct {
     int32_t scheme, n;
     int64_t first;
-    int32_t is_measured;
 } kv_cuda_chunk;
 
-/* logits[head][row][t] = softmax_scale * (query . key of the chunk's scheme), each product summed
- * over channels in order with fmaf, for tokens [first_token, end_token) (first_token a multiple of
- * KV_CUDA_TOKENS); token t lies at column t - first_token of `stride`. query [heads][queries][D];
- * row_query [rows] says which. error[head][scheme][token / KV_CUDA_TOKENS] = sum of (decoded -
- * key)^2 in double over that tile, for measured chunks and ALL tiles of the tensor; NULL for none.
- * key_pre_rope may be NULL where no scheme wants it. */
+/* logits[head][row][t - first_token] = softmax_scale * (query . key), each product summed over
+ * channels in order with fmaf, for tokens [first_token, end_token); a row of logits has `stride`
+ * columns. key [heads][T][D], decoded [schemes][heads][T][D], query [heads][queries][D]; row_query
+ * [rows] says which. */
 typedef struct {
     float *logits;
-    double *error;
-    const float *key, *key_pre_rope, *query;
+    const float *key, *decoded, *query;
     const int32_t *row_query;
-    const kv_cuda_scheme *schemes;
     const kv_cuda_chunk *chunks;
-    int64_t n_schemes, n_chunks, rows, queries;
+    int64_t n_chunks, rows, queries;
     int64_t heads, tokens, head_dim, first_token, end_token, stride;
     float softmax_scale;
-    kv_cuda_rope rope;
 } kv_cuda_logits;
 
 /* What is known of each row of logits. */
@@ -249,22 +256,20 @@ typedef struct {
     int32_t want_rows; /* variation and common */
 } kv_cuda_compare;
 
-/* partial[head][split][out][c] = sum over the split's tokens of weight * decoded value, weight =
- * kv_expf(logit - max) of row out_row[out], 0 for tokens it does not see and, where zeroes_small,
- * below KV_LEAST_WEIGHT; summed with fmaf in token order within 256 tokens (counted from token 0),
- * those sums added in order. Split s has tokens [first_token rounded down to 256 + s *
- * split_tokens,
- * ...), split_tokens a multiple of 256. Chunks are of out rows. error as in logits. */
+/* partial[head][split][out][c] = sum over the split's tokens of weight * value, weight =
+ * kv_expf(logit - max) of row out_row[out], 0 for tokens it does not see and, with zeroes_small,
+ * below KV_LEAST_WEIGHT; summed with fmaf in token order within KV_CUDA_SUM tokens (counted from
+ * token 0), those sums added in order. first_token is a multiple of KV_CUDA_SUM, and so is
+ * split_tokens: split s begins at first_token + s * split_tokens. Chunks are of out rows. */
+enum { KV_CUDA_SUM = 256 };
 typedef struct {
     float *partial;
-    double *error;
-    const float *value, *logits;
+    const float *value, *decoded, *logits;
     const kv_cuda_row *row;
     const int64_t *row_seen;
     const int32_t *out_row;
-    const kv_cuda_scheme *schemes;
     const kv_cuda_chunk *chunks;
-    int64_t n_schemes, n_chunks, rows, outs;
+    int64_t n_chunks, rows, outs;
     int64_t heads, tokens, head_dim, first_token, end_token, stride, splits, split_tokens;
     int32_t zeroes_small;
 } kv_cuda_outputs;
@@ -304,6 +309,7 @@ typedef struct {
     X(search)                                                                                      \
     X(global)                                                                                      \
     X(scales)                                                                                      \
+    X(decode)                                                                                      \
     X(codes)                                                                                       \
     X(logits)                                                                                      \
     X(rows)                                                                                        \

@@ -27,6 +27,7 @@ typedef struct {
     bool is_infinite;             /* a row of logits is beyond float */
     int64_t first_row, first_key; /* of the block, of the group */
     int64_t *out_pair;            /* [outs] pair of each out row's scheme, -1 for exact ones */
+    int64_t *first_out;           /* [n_values + 1] out rows of each value scheme */
 
     kv_cuda_comparison *comparison; /* [heads][rows] */
     double *square;                 /* [heads][outs] */
@@ -83,6 +84,8 @@ static kv_status create(evaluating *e, const kv_cuda_options *options, const kv_
                         sizeof *e->comparison, err));
     KV_TRY(
         kv_cuda_take((void **)&e->square, &e->a.wave.memory, heads * outs, sizeof *e->square, err));
+    KV_TRY(
+        kv_allocate((void **)&e->first_out, (size_t)what->n_values + 1, sizeof *e->first_out, err));
     KV_TRY(kv_allocate((void **)&e->out_pair, (size_t)outs, sizeof *e->out_pair, err));
     KV_TRY(kv_allocate3((void **)&e->host_row, (size_t)heads, (size_t)rows, 1, sizeof *e->host_row,
                         err));
@@ -99,6 +102,7 @@ static void free_all(evaluating *e)
     kv_cuda_attention_free(&e->a);
     kv_free(e->queries);
     kv_free(e->out_pair);
+    kv_free(e->first_out);
     kv_free(e->host_row);
     kv_free(e->host_comparison);
     kv_free(e->host_square);
@@ -177,8 +181,7 @@ static kv_status count_levels(evaluating *e, int64_t key, kv_error *err)
                        .heads = heads,
                        .tokens = e->layer->tokens,
                        .head_dim = D,
-                       .scheme = e->a.keys.schemes[1 + key],
-                       .flags = e->a.wave.flags};
+                       .scheme = e->a.keys.schemes[key]};
     KV_TRY(
         kv_allocate3((void **)&used, (size_t)heads, (size_t)D, (size_t)words, sizeof *used, err));
     KV_TRY(kv_cuda_take_zeros((void **)&a.used, memory, heads * D * words, sizeof *used, err));
@@ -236,9 +239,10 @@ static kv_status start_block(evaluating *e, kv_error *err)
     return kv_cuda_send_rows(a, err);
 }
 
-/* Chunks of the value schemes: the exact one, then the pairs whose key is in the group. Idle out
- * rows are finished like exact ones, and not looked at. */
-static void list_outs(evaluating *e, bool is_measured)
+/* The exact out rows, then those of the pairs whose key is in the group, by value scheme, whose
+ * first out row goes to first_out [n_values + 1]. Idle out rows are finished like exact ones, and
+ * not looked at. */
+static void list_outs(evaluating *e)
 {
     const kv_evaluation *const what = e->evaluation;
     kv_cuda_attention *const a = &e->a;
@@ -248,9 +252,8 @@ static void list_outs(evaluating *e, bool is_measured)
         a->host.out_row[i] = (int32_t)(i % n), a->host.out_exact[i] = -1;
         e->out_pair[i] = -1;
     }
-    kv_cuda_add_chunks(a, 0, 0, n, false);
     for (int64_t value = 0; value < what->n_values; value++) {
-        int64_t const first = outs;
+        e->first_out[value] = outs;
         for (int64_t p = 0; p < what->n_pairs; p++) {
             int64_t const slot = what->pairs[p][0] - e->first_key;
             if (what->pairs[p][1] != value || slot < 0 || slot >= a->plan.group) continue;
@@ -259,8 +262,8 @@ static void list_outs(evaluating *e, bool is_measured)
                 a->host.out_exact[outs] = (int32_t)i, e->out_pair[outs] = p;
             }
         }
-        kv_cuda_add_chunks(a, 1 + value, first, outs - first, is_measured);
     }
+    e->first_out[what->n_values] = outs;
 }
 
 /* ---- kernels ---- */
@@ -311,22 +314,41 @@ done:
     return status;
 }
 
-/* Logits of the group's key schemes (and of the exact keys), and all that follows from them. */
-static kv_status run_group(evaluating *e, bool is_first_block, bool is_first_group, kv_error *err)
+/* Logits of the group's key schemes (and of the exact keys), and what follows from them. */
+static kv_status run_keys(evaluating *e, bool is_measured, kv_error *err)
 {
     kv_status status = KV_OK;
     kv_cuda_attention *const a = &e->a;
     int64_t const n = a->plan.rows;
-    kv_cuda_add_chunks(a, 0, 0, n, false);
-    for (int64_t j = 0; j < a->plan.group; j++)
-        kv_cuda_add_chunks(a, 1 + e->first_key + j, (1 + j) * n, n, is_first_block);
-    KV_TRY(kv_cuda_start_logits(a, is_first_block, err));
+    KV_TRY(kv_cuda_start_decode(a, &a->keys, e->first_key, a->plan.group, is_measured, err));
+    kv_cuda_add_chunks(a, KV_CUDA_EXACT, 0, n);
+    for (int64_t j = 0; j < a->plan.group; j++) kv_cuda_add_chunks(a, j, (1 + j) * n, n);
+    KV_TRY(kv_cuda_start_logits(a, err));
     KV_TRY(kv_cuda_start_rows(a, e->evaluation->want_rows, err));
     KV_TRY(compare(e, err));
-    list_outs(e, is_first_block && is_first_group);
-    KV_TRY(kv_cuda_start_outputs(a, is_first_block && is_first_group, true, err));
+done:
+    return status;
+}
+
+/* Outputs of the group's pairs (and exact ones), a few value schemes at a time. */
+static kv_status run_values(evaluating *e, bool is_measured, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_cuda_attention *const a = &e->a;
+    int64_t const n_values = e->evaluation->n_values, step = larger(a->plan.slots, 1);
+    list_outs(e);
+    KV_TRY(kv_cuda_send_outs(a, err));
+    kv_cuda_add_chunks(a, KV_CUDA_EXACT, 0, a->plan.rows);
+    for (int64_t value = 0; value == 0 || value < n_values; value += step) {
+        int64_t const n = smaller(step, n_values - value);
+        KV_TRY(kv_cuda_start_decode(a, &a->values, value, n, is_measured, err));
+        for (int64_t j = 0; j < n; j++) {
+            int64_t const first = e->first_out[value + j];
+            kv_cuda_add_chunks(a, j, first, e->first_out[value + j + 1] - first);
+        }
+        KV_TRY(kv_cuda_start_outputs(a, true, err));
+    }
     KV_TRY(finish(e, err));
-    KV_TRY(receive(e, err));
 done:
     return status;
 }
@@ -385,17 +407,15 @@ static kv_status store_errors(double *out, const evaluating *e, const kv_cuda_si
                               kv_error *err)
 {
     kv_status status = KV_OK;
-    int64_t const n = s->n - 1, count = e->a.wave.heads * s->n * e->a.tiles;
+    int64_t const heads = e->a.wave.heads, count = s->n * heads * e->a.tiles;
     double *error = NULL;
-    if (n == 0) return KV_OK;
+    if (s->n == 0) return KV_OK;
     KV_TRY(kv_allocate((void **)&error, (size_t)count, sizeof *error, err));
     KV_TRY(e->a.wave.cuda->download(error, s->error, count * (int64_t)sizeof *error, err));
-    for (int64_t i = 0; i < e->a.wave.heads * n; i++) {
-        int64_t const head = i / n, scheme = i % n;
-        double *const to = &out[(e->a.wave.first + head) * n + scheme];
+    for (int64_t i = 0; i < s->n * heads; i++) {
+        double *const to = &out[(e->a.wave.first + i % heads) * s->n + i / heads];
         *to = 0;
-        for (int64_t t = 0; t < e->a.tiles; t++)
-            *to += error[(head * s->n + 1 + scheme) * e->a.tiles + t];
+        for (int64_t t = 0; t < e->a.tiles; t++) *to += error[i * e->a.tiles + t];
     }
 done:
     kv_free(error);
@@ -414,7 +434,9 @@ static kv_status run_blocks(evaluating *e, kv_error *err)
         KV_TRY(start_block(e, err));
         for (int64_t key = 0; key == 0 || key < n_keys; key += larger(group, 1)) {
             e->first_key = smaller(key, n_keys - group);
-            KV_TRY(run_group(e, row == 0, key == 0, err));
+            KV_TRY(run_keys(e, row == 0, err));
+            KV_TRY(run_values(e, row == 0 && key == 0, err));
+            KV_TRY(receive(e, err));
             for (int64_t h = 0; h < e->a.wave.heads; h++) store_rows(e, h), store_outs(e, h);
         }
     }
@@ -429,7 +451,7 @@ static kv_status run_wave(evaluating *e, int64_t first, kv_error *err)
     uint32_t flags = 0;
     KV_TRY(kv_cuda_attention_load(&e->a, first, e->queries, err));
     KV_TRY(describe(e, err));
-    KV_TRY(kv_cuda_attention_fit(&e->a, NULL, NULL, err));
+    KV_TRY(kv_cuda_attention_fit(&e->a, err));
     KV_TRY(kv_cuda_wave_flags(&flags, &e->a.wave, err));
     e->flags |= flags;
     if (e->flags) goto done;

@@ -410,13 +410,19 @@ done:
 /* Whether 16-bit formats and blocks hold every number. */
 static kv_status check_values(const fitting *f, kv_error *err)
 {
-    kv_cuda_codes const a = {.x = f->x,
-                             .heads = heads_of(f),
-                             .tokens = f->head.tokens,
-                             .head_dim = f->head.head_dim,
-                             .scheme = f->scheme,
-                             .flags = f->wave->flags};
-    return f->wave->cuda->codes(&a, err);
+    kv_status status = KV_OK;
+    kv_cuda_decode a = {.x = f->x,
+                        .x_pre_rope = f->x, /* rotation leaves a finite number finite */
+                        .n = 1,
+                        .heads = heads_of(f),
+                        .tokens = f->head.tokens,
+                        .head_dim = f->head.head_dim,
+                        .flags = f->wave->flags};
+    KV_TRY(kv_cuda_take_copy((void **)&a.schemes, &f->wave->memory, &f->scheme, 1, sizeof f->scheme,
+                             err));
+    KV_TRY(f->wave->cuda->decode(&a, err));
+done:
+    return status;
 }
 
 /* ---- all ---- */

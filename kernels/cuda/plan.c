@@ -11,9 +11,9 @@ enum { USED_PERCENT = 90 };
 /* What one head and one row of it take. */
 typedef struct {
     const kv_layer *layer;
-    int64_t head, row, out; /* bytes */
+    int64_t head, tensor, row, out; /* bytes */
     bool needs_all_heads;
-    int64_t n_keys, n_values, n_pairs;
+    int64_t n_keys, n_values, n_pairs, n_schemes;
 } needs;
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -42,7 +42,12 @@ static needs needs_of(const kv_cuda_plan *plan, const kv_layer *layer, const kv_
 {
     int64_t const tensor = layer->tokens * layer->head_dim * (int64_t)sizeof(float);
     int64_t working = 0;
-    needs n = {.layer = layer, .head = 2 * tensor, .n_keys = n_keys, .n_values = n_values};
+    needs n = {.layer = layer,
+               .head = 2 * tensor,
+               .tensor = tensor,
+               .n_keys = n_keys,
+               .n_values = n_values,
+               .n_schemes = n_keys + n_values};
     bool wants_pre_rope = false;
     for (int64_t i = 0; i < n_keys; i++) wants_pre_rope |= keys[i].is_pre_rope;
     if (wants_pre_rope) n.head += tensor;
@@ -81,11 +86,18 @@ static int64_t outs_of(const needs *n, int64_t group)
     return 1 + smaller(group * n->n_values, n->n_pairs);
 }
 
+/* Tensors that are decoded at a time: a group's keys, and as many values. */
+static int64_t slots_of(const needs *n, int64_t group)
+{
+    return n->n_schemes > 0 ? larger(group, 1) : 0;
+}
+
 static double bytes_of(const needs *n, int64_t heads, int64_t rows, int64_t group)
 {
     double const row = (double)(1 + group) * (double)n->row;
     double const out = (double)outs_of(n, group) * (double)n->out;
-    return (double)heads * ((double)n->head + (double)rows * (row + out));
+    double const decoded = (double)slots_of(n, group) * (double)n->tensor;
+    return (double)heads * ((double)n->head + decoded + (double)rows * (row + out));
 }
 
 static kv_status refuse(const needs *n, double wanted, double room, const char *what, kv_error *err)
@@ -130,6 +142,7 @@ static kv_status fit_in(kv_cuda_plan *plan, const kv_cuda_options *options, cons
     if (options->group > 0) plan->group = smaller(options->group, plan->group);
     plan->rows = even_part(rows, plan->rows), plan->group = even_part(n->n_keys, plan->group);
     plan->outs = plan->rows * outs_of(n, plan->group);
+    plan->slots = slots_of(n, plan->group);
     return KV_OK;
 }
 

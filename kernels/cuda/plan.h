@@ -7,10 +7,10 @@
 #include "kernels/cuda/device.h"
 
 /* Tokens of one split of an output; up to so many the sums are the CPU's, bit for bit. */
-enum { KV_CUDA_SPLIT = 2048, KV_CUDA_SUM = 256 };
+enum { KV_CUDA_SPLIT = 2048 };
 
 typedef struct {
-    int64_t heads, rows, group;
+    int64_t heads, rows, group, slots;
     int64_t splits, split_tokens, stride; /* splits of a block, tokens of a row of logits */
     int64_t outs;                         /* most out rows of a group */
 } kv_cuda_plan;
@@ -19,7 +19,8 @@ typedef struct {
 kv_status kv_cuda_plan_evaluation(kv_cuda_plan *out, const kv_cuda_options *options,
                                   const kv_layer *layer, const kv_evaluation *evaluation,
                                   int64_t free_bytes, kv_error *err);
-/* The same for kv_attention: rows is of the sorted rows of one head, group is not used. */
+/* The same for kv_attention, of which rows name n_keys and n_values quantizers: rows is of the
+ * sorted rows of one head, group is not used. */
 kv_status kv_cuda_plan_attention(kv_cuda_plan *out, const kv_cuda_options *options,
                                  const kv_layer *layer, const kv_attention *attention,
                                  int64_t free_bytes, kv_error *err);

@@ -2,6 +2,7 @@
 #include "kernels/cuda/wave.h"
 
 #include "kernels/memory.h"
+#include "kernels/random.h"
 
 /* ---- RoPE ---- */
 
@@ -36,6 +37,60 @@ done:
     return status;
 }
 
+/* ---- recipes ---- */
+
+/* What the device needs to make the heads' tensors itself. */
+static kv_status upload_recipe(kv_cuda_wave *w, const kv_recipe *recipe, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_layer *const l = w->layer;
+    int64_t const channels = l->kv_heads * l->head_dim;
+    double *gain = NULL;
+    KV_TRY(kv_allocate((void **)&gain, (size_t)l->tokens, sizeof *gain, err));
+    for (int i = 0; i < KV_RECIPE_TENSORS; i++) {
+        for (int64_t t = 0; t < l->tokens; t++) gain[t] = recipe->gain(l->source.context, i, t);
+        KV_TRY(kv_cuda_take_copy((void **)&w->gain[i], &w->memory, gain, l->tokens, sizeof *gain,
+                                 err));
+        KV_TRY(kv_cuda_take_copy((void **)&w->mean[i], &w->memory, recipe->mean[i], channels,
+                                 sizeof *gain, err));
+        KV_TRY(kv_cuda_take_copy((void **)&w->spread[i], &w->memory, recipe->spread[i], channels,
+                                 sizeof *gain, err));
+    }
+done:
+    kv_free(gain);
+    return status;
+}
+
+static kv_status generate(float *x, kv_cuda_wave *w, kv_tensor tensor, int64_t calibration,
+                          kv_error *err)
+{
+    const kv_layer *const l = w->layer;
+    const kv_recipe *const recipe = l->source.recipe;
+    int const of = tensor == KV_VALUE ? KV_RECIPE_VALUE : KV_RECIPE_KEY;
+    int64_t const channel = w->first * l->head_dim;
+    kv_cuda_generate const a = {.x = x,
+                                .heads = w->heads,
+                                .tokens = l->tokens,
+                                .head_dim = l->head_dim,
+                                .seed = recipe->seed,
+                                .stream = kv_stream_id(recipe->layer, (uint64_t)calibration,
+                                                       (uint64_t)w->first, (uint64_t)of),
+                                .stream_step = kv_stream_id(0, 0, 1, 0),
+                                .gain = w->gain[of],
+                                .mean = w->mean[of] + channel,
+                                .spread = w->spread[of] + channel,
+                                .is_uniform = recipe->is_uniform};
+    kv_cuda_rotate const turn = {.y = x,
+                                 .x = x,
+                                 .heads = w->heads,
+                                 .tokens = l->tokens,
+                                 .head_dim = l->head_dim,
+                                 .rope = w->rope};
+    kv_status const status = w->cuda->generate(&a, err);
+    return status == KV_OK && tensor == KV_KEY && w->rope.pairs > 0 ? w->cuda->rotate(&turn, err)
+                                                                    : status;
+}
+
 /* ---- life ---- */
 
 kv_status kv_cuda_wave_create(kv_cuda_wave *w, const kv_cuda_module *cuda, const kv_layer *layer,
@@ -46,6 +101,7 @@ kv_status kv_cuda_wave_create(kv_cuda_wave *w, const kv_cuda_module *cuda, const
     *w = (kv_cuda_wave){.cuda = cuda, .layer = layer, .memory = {.cuda = cuda}};
     KV_TRY(kv_cuda_take_zeros((void **)&w->flags, &w->memory, 1, sizeof *w->flags, err));
     if (layer->source.rope) KV_TRY(upload_rope(w, layer->source.rope, layer->tokens, err));
+    if (layer->source.recipe) KV_TRY(upload_recipe(w, layer->source.recipe, err));
     KV_TRY(kv_cuda_take((void **)&w->key, &w->memory, heads * size, sizeof *w->key, err));
     if (wants_pre_rope)
         KV_TRY(kv_cuda_take((void **)&w->key_pre_rope, &w->memory, heads * size,
@@ -84,7 +140,8 @@ done:
 kv_status kv_cuda_wave_tensor(float *x, kv_cuda_wave *w, kv_tensor tensor, int64_t calibration,
                               kv_error *err)
 {
-    return load(x, w, tensor, calibration, err);
+    return w->layer->source.recipe ? generate(x, w, tensor, calibration, err)
+                                   : load(x, w, tensor, calibration, err);
 }
 
 kv_status kv_cuda_wave_load(kv_cuda_wave *w, int64_t first, int64_t heads, kv_error *err)

@@ -13,6 +13,8 @@ typedef struct {
     int64_t first, heads;              /* kv heads first ... first + heads - 1 */
     float *key, *key_pre_rope, *value; /* [heads][T][D]; NULL where not wanted */
     kv_cuda_rope rope;
+    /* Of layers with a recipe: [tokens], and [G][D] of all kv heads. */
+    double *gain[KV_RECIPE_TENSORS], *mean[KV_RECIPE_TENSORS], *spread[KV_RECIPE_TENSORS];
     uint32_t *flags; /* one word of device memory: what kernels met */
     float *host;     /* [T][D] on the host, for tensors that are loaded */
 } kv_cuda_wave;
