@@ -1,0 +1,164 @@
+/* The fit kernels that turn statistics into thresholds, ranges and scales, each on its own, against
+ * the same rules (order.h, scale.h) on the host: wherever the largest scale is, every storage at
+ * the edges of its numbers, percentiles between any two floats. Usage: test_scale_kernels MODULE */
+#include <float.h>
+
+#include "kernels/order.h"
+#include "tests/gpu/kernels.h"
+
+static uint64_t state = 1;
+
+static uint32_t draw(uint32_t below)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33) % below;
+}
+
+static bool same(float a, float b)
+{
+    return kv_float_bits(a) == kv_float_bits(b);
+}
+
+/* ---- the largest scale, wherever it is ---- */
+
+static void run_largest(emulated *e)
+{
+    enum { TILES = 300 };
+    static const int places[] = {0,  1,  2,  3,   4,   7,   8,   15,  16,       31,
+                                 32, 63, 64, 127, 128, 255, 256, 257, TILES - 1};
+    kv_scale_rule const rule = {.storage = KV_SCALE_E4M3, .limit = 6};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        float low[TILES] = {0}, high[TILES], global;
+        for (int k = 0; k < TILES; k++) high[k] = k == places[i] ? 5.0f : 4.0f;
+        uint32_t flags = 0;
+        kv_cuda_global const g = {room(e, sizeof global),
+                                  to_device(e, low, sizeof low),
+                                  to_device(e, high, sizeof high),
+                                  TILES,
+                                  rule,
+                                  to_device(e, &flags, sizeof flags)};
+        e->set_seed(i);
+        DO(e, global, &g);
+        to_host(e, &global, g.global, sizeof global);
+        to_host(e, &flags, g.flags, sizeof flags);
+        CHECK(global == 5.0f / 6.0f / 448.0f && flags == 0, "tile %d: %g", places[i], global);
+        give_back(e);
+    }
+}
+
+/* ---- every storage of scales and minimums ---- */
+
+/* Any finite number, often at or beside the middle of two numbers of a narrow format. */
+static float draw_edge(void)
+{
+    static const int dropped[] = {13, 16, 20, 23};
+    uint32_t const exponent = draw(2) ? draw(228) : 100 + draw(48); /* below 2^101 */
+    uint32_t const bits = draw(2) << 31 | exponent << 23 | draw(1 << 23);
+    uint32_t const half = 1u << (dropped[draw(4)] - 1), rest = half - 1 + draw(3);
+    return kv_bits_float(draw(4) ? (bits & ~(2 * half - 1)) | rest : bits & ~(2 * half - 1));
+}
+
+static void run_storage(emulated *e, kv_scale_rule rule)
+{
+    enum { TILES = 600 };
+    static const float ends[] = {0.0f, -0.0f, 448, 65504, 57344, 464, 65520, 1e-45f, 0x1p-14f};
+    enum { ENDS = sizeof ends / sizeof *ends };
+    float low[TILES], high[TILES], scale[2][TILES], minimum[2][TILES];
+    uint32_t flags = 0;
+    for (int i = 0; i < TILES; i++) {
+        float const a = i < ENDS ? -ends[i] : draw_edge(), b = i < ENDS ? ends[i] : draw_edge();
+        low[i] = rule.is_asymmetric ? fminf(a, b) : 0, high[i] = fmaxf(a, b);
+        if (!rule.is_asymmetric) high[i] = fabsf(b);
+        if (rule.is_asymmetric && i == TILES - 1) low[i] = INFINITY, high[i] = -INFINITY;
+        kv_scale_store(&scale[0][i], &minimum[0][i], &rule, low[i], high[i]);
+    }
+    float *const global = to_device(e, &rule.global, sizeof rule.global);
+    kv_cuda_scales const s = {room(e, sizeof low),
+                              room(e, sizeof low),
+                              to_device(e, low, sizeof low),
+                              to_device(e, high, sizeof high),
+                              global,
+                              TILES,
+                              rule,
+                              to_device(e, &flags, sizeof flags)};
+    DO(e, scales, &s);
+    to_host(e, scale[1], s.scale, sizeof low);
+    to_host(e, minimum[1], s.minimum, sizeof low);
+    to_host(e, &flags, s.flags, sizeof flags);
+    CHECK(flags == 0, "flags %u", flags);
+    for (int i = 0; i < TILES; i++)
+        CHECK(same(scale[0][i], scale[1][i]) && same(minimum[0][i], minimum[1][i]),
+              "storage %d, limit %g, %.9g ... %.9g: %.9g from %.9g", rule.storage, rule.limit,
+              low[i], high[i], scale[1][i], minimum[1][i]);
+    give_back(e);
+}
+
+static void run_storages(emulated *e)
+{
+    for (int32_t storage = 0; storage < KV_SCALE_COUNT; storage++) {
+        run_storage(e, (kv_scale_rule){storage, false, 1, 1});
+        run_storage(e, (kv_scale_rule){storage, false, 7, 0.37f});
+        run_storage(e, (kv_scale_rule){storage, true, 3, 1});
+    }
+    run_storage(e, (kv_scale_rule){KV_SCALE_E4M3, false, 6, 0});
+}
+
+/* ---- percentiles ---- */
+
+static void run_percentiles(emulated *e, int n, bool is_outliers, double p0, double p1)
+{
+    enum { TILES = 600 };
+    static const float ends[] = {-FLT_MAX, -1,      -FLT_MIN, -1e-45f,         -0.0f,  0.0f,
+                                 1e-45f,   FLT_MIN, 1,        1 + FLT_EPSILON, FLT_MAX};
+    enum { ENDS = sizeof ends / sizeof *ends };
+    float statistics[TILES][2][2], low[TILES], high[TILES], expected[2];
+    int64_t elements[TILES];
+    double const p[] = {p0, p1};
+    for (int i = 0; i < TILES; i++) {
+        elements[i] = i % 9 == 3 && !is_outliers ? 0 : 1 + draw(draw(2) ? 20 : 1000000);
+        for (int k = 0; k < 4; k++) {
+            float const from = k % 2 ? statistics[i][k / 2][0] : -FLT_MAX;
+            float const x = draw(3) ? draw_edge() : ends[draw(ENDS)];
+            statistics[i][k / 2][k % 2] = k % 2 && draw(4) == 0 ? from : fmaxf(from, x);
+        }
+    }
+    float packed[TILES * 4];
+    for (int i = 0; i < TILES; i++) memcpy(packed + 2 * n * i, statistics[i], (size_t)n * 8);
+    kv_cuda_percentiles const a = {room(e, sizeof low),
+                                   room(e, sizeof low),
+                                   to_device(e, packed, sizeof packed),
+                                   to_device(e, elements, sizeof elements),
+                                   TILES,
+                                   n,
+                                   is_outliers,
+                                   {p0, p1}};
+    DO(e, percentiles, &a);
+    to_host(e, low, a.low, sizeof low);
+    to_host(e, high, a.high, sizeof high);
+    for (int i = 0; i < TILES; i++) {
+        double x[2] = {0};
+        for (int k = 0; k < n; k++)
+            x[k] = kv_percentile_between(kv_percentile_place(p[k], elements[i]),
+                                         statistics[i][k][0], statistics[i][k][1]);
+        expected[0] = n == 1 ? 0 : elements[i] ? (float)x[0] : INFINITY;
+        expected[1] = elements[i] ? (float)x[n - 1] : n == 1 ? 0 : -INFINITY;
+        if (is_outliers) expected[0] = kv_float_below(x[0]), expected[1] = kv_float_above(x[1]);
+        CHECK(same(low[i], expected[0]) && same(high[i], expected[1]),
+              "%d %d %g %g, tile %d: %.9g %.9g, expected %.9g %.9g", n, is_outliers, p0, p1, i,
+              low[i], high[i], expected[0], expected[1]);
+    }
+    give_back(e);
+}
+
+int main(int argc, char **argv)
+{
+    emulated e = emulated_open(argc, argv);
+    run_largest(&e);
+    run_storages(&e);
+    run_percentiles(&e, 1, false, 99.3, 0);
+    run_percentiles(&e, 2, false, 2.5, 97.5);
+    run_percentiles(&e, 2, true, 0.5, 99.5);
+    run_percentiles(&e, 2, true, 30.0 / 7, 100 - 30.0 / 7);
+    emulated_close(&e);
+    return check_done();
+}
