@@ -46,6 +46,34 @@ static void run_largest(emulated *e)
     }
 }
 
+/* Only the range itself may overflow here; the scales kernel would hide it behind its own flag. */
+static void run_overflow(emulated *e)
+{
+    static const struct {
+        float low, high, limit;
+        int32_t is_asymmetric;
+        uint32_t flags;
+    } cases[] = {{-3e38f, 3e38f, 255, true, KV_CUDA_OVERFLOW},
+                 {-3e38f, 3e38f, 127, false, 0},
+                 {1e38f, 3e38f, 255, true, 0},
+                 {-1.7e38f, 1.7e38f, 255, true, 0},
+                 {INFINITY, -INFINITY, 255, true, 0},
+                 {0, FLT_MAX, 1, false, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t flags = 0;
+        kv_scale_rule const rule = {.storage = KV_SCALE_F16,
+                                    .is_asymmetric = cases[i].is_asymmetric,
+                                    .limit = cases[i].limit};
+        kv_cuda_global const g = {
+            NULL, to_device(e, &cases[i].low, 4),    to_device(e, &cases[i].high, 4), 1,
+            rule, to_device(e, &flags, sizeof flags)};
+        DO(e, global, &g);
+        to_host(e, &flags, g.flags, sizeof flags);
+        CHECK(flags == cases[i].flags, "%g ... %g: %u", cases[i].low, cases[i].high, flags);
+        give_back(e);
+    }
+}
+
 /* ---- every storage of scales and minimums ---- */
 
 /* Any finite number, often at or beside the middle of two numbers of a narrow format. */
@@ -154,6 +182,7 @@ int main(int argc, char **argv)
 {
     emulated e = emulated_open(argc, argv);
     run_largest(&e);
+    run_overflow(&e);
     run_storages(&e);
     run_percentiles(&e, 1, false, 99.3, 0);
     run_percentiles(&e, 2, false, 2.5, 97.5);
