@@ -69,7 +69,7 @@ static int64_t between(int64_t low, int64_t high)
 /* What rows see: one token, as many as the largest k, one block of threads, all, any. */
 static void set_rows(row_case *c, kind k)
 {
-    static const int64_t counts[] = {1, 2, 7, 8, 9, 63, 64, 65, 66, 255, 256, 257, 258, SPAN};
+    static const int64_t counts[] = {1, 2, 7, 8, 9, 63, 64, 65, 66, 255, 256, 257, 1100, SPAN};
     int64_t const end = FIRST + SPAN;
     for (int64_t h = 0; h < HEADS; h++)
         for (int64_t r = 0; r < ROWS; r++) {
@@ -81,6 +81,9 @@ static void set_rows(row_case *c, kind k)
             c->needle[h][r] = needles[random_word() % 6];
             for (int64_t i = 0; i < STRIDE; i++) c->logits[h][r][i] = 1e6f; /* not visible */
             for (int64_t t = begin; t < begin + n; t++) c->logits[h][r][t - FIRST] = logit(k, t);
+            /* the best one is the first of a reading by all threads */
+            int64_t const peak = begin + 256 * between(0, (n + 255) / 256);
+            if (k == NORMAL) c->logits[h][r][peak - FIRST] = 24;
             int64_t const needle = c->needle[h][r];
             if (needle >= begin && needle < begin + n && random_word() % 2)
                 c->logits[h][r][needle - FIRST] = k == ZEROS ? -0.0f : 25.0f;
