@@ -41,6 +41,8 @@ typedef enum {
     HUGE,    /* max - min overflows */
     LARGEST, /* limit * scale overflows where the scale is rounded up */
     LARGE,   /* beyond f16 */
+    FITS,    /* just into f16 */
+    UNFIT,   /* just not */
     NOT_A_NUMBER,
     INFINITE_LAST,  /* in the last token */
     INFINITE_DRAWS, /* in the last token of calibration draws */
@@ -64,6 +66,8 @@ static void fill(float *x, int64_t n, int64_t d, input kind)
         if (kind == HUGE) x[i] = i % 2 ? 3e38f : -3e38f;
         if (kind == LARGEST) x[i] = i % 5 ? z : FLT_MAX;
         if (kind == LARGE && i % 7 == 0) x[i] = 1e5f * z;
+        if (kind == FITS && i % 3 == 0) x[i] = z > 0 ? 65519.996f : -65519.996f;
+        if (kind == UNFIT && i == 1) x[i] = -65520.0f;
         if (kind == NOT_A_NUMBER && i == n / 2) x[i] = NAN;
         if (kind == INFINITE_LAST && i == n - 1) x[i] = -INFINITY;
     }
@@ -169,7 +173,12 @@ static const fit_case cases[] = {
     {"int8/head:smooth=0.5:window=4", 3, 47, 12, OUTLIER_CHANNEL},
     {"int8/head:center:smooth:hadamard=2:window=60", 3, 47, 12, NOISE},
     {"int8/head:hadamard=64", 1, 9, 64, NOISE},
+    /* several channels a lane */
+    {"int8/token:center:smooth:hadamard=4:outliers=5:sinks=1:window=1", 2, 6, 260, OUTLIER_CHANNEL},
+    {"int8/token:center:smooth=0.3:hadamard=256+signs", 2, 9, 256, OUTLIER_CHANNEL},
+    {"int8/channel:outliers=20:center", 1, 9, 161, NOISE},
     {"int8/channel:zero", 2, 9, 5, BIG},
+    {"int8/token:outliers=40:sinks=1", 2, 4, 12, FITS},
     {"int2/channel", 2, 9, 5, LARGEST}, /* a scale of the largest float */
     /* what must be refused */
     {"int8/channel:zero", 2, 9, 5, HUGE},
@@ -178,6 +187,12 @@ static const fit_case cases[] = {
     {"e4m3/head:scale=e8m0", 2, 9, 5, LARGEST},
     {"int8/token:hadamard", 2, 9, 8, HUGE},
     {"int8/token:sinks=3", 2, 9, 7, LARGE},
+    {"int8/token:sinks=1", 1, 2, 300, LARGE},
+    {"int8/token:sinks=1", 1, 2, 7, UNFIT},
+    {"int8/token:outliers=5", 1, 2, 7, UNFIT},
+    {"int8/token:outliers=5", 1, 2, 300, LARGE},
+    {"int8/token:window=1", 1, 2, 300, INFINITE_LAST},
+    {"int8/token", 1, 2, 300, INFINITE_LAST},
     {"int8/token:window=3", 2, 9, 7, LARGE},
     {"int8/channel:outliers=9", 2, 9, 7, LARGE},
     {"int8/channel", 2, 9, 7, NOT_A_NUMBER},
