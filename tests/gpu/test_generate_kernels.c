@@ -184,7 +184,7 @@ static void check_cancellation(emulated *e)
     for (uint64_t i = 0; i < 4; i++) {
         kv_philox_words(words, 1, i, 0, OFFSETS);
         for (int k = 0; k < OFFSETS; k++) {
-            double const size = words[k] % 3 == 0 ? 0 : 1 + (words[k] >> 4) * 0x1p-68;
+            double const size = words[k] % 3 == 0 ? 0 : 1 + (words[k] >> 4) * 0x1p-52;
             tables[i][k] = words[k] & 8 ? -size : size;
         }
     }
