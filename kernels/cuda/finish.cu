@@ -2,7 +2,7 @@
  *
  * Splits are added in order in float; the rest is double, as store_row of cpu/attend_block.c and
  * sum_square_scaled_difference of cpu/rows.h have it. Channels are added pairwise.
- * Grid (outs, heads), block 128, shared 1 KiB; registers: at most 56. */
+ * Grid (outs, heads), block 128, shared 1 KiB; registers: at most 40. */
 #include "kernels/cuda/launch.h"
 
 enum { THREADS = 128 };

@@ -2,7 +2,7 @@
  *
  * One thread turns one pair of channels or copies one channel past them, so that y may be x; a warp
  * does so for a token.
- * Grid (blocks of 8 tokens, heads), block (32, 8), no shared memory; registers: at most 48. */
+ * Grid (blocks of 8 tokens, heads), block (32, 8), no shared memory; registers: at most 40. */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rope.cuh"
 
