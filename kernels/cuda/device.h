@@ -223,7 +223,7 @@ typedef struct {
 enum { KV_CUDA_TOPS = 3 }; /* kv_top_k: 1, 8, 64 */
 typedef struct {
     float max;                    /* of visible logits */
-    int32_t is_finite;            /* every logit and the sum are */
+    int32_t is_finite;            /* sum is: no visible logit NaN or +inf, nor all -inf */
     double sum;                   /* of kv_expf(l - max) */
     double needle_margin;         /* NaN without a visible needle; INFINITY where it is alone */
     uint64_t least[KV_CUDA_TOPS]; /* kv_top_entry of the k-th best, or of the last of fewer */
