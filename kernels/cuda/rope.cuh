@@ -4,8 +4,7 @@
 #define KVANT_KERNELS_CUDA_ROPE_CUH
 
 #include "kernels/cuda/device.h"
-
-enum { KV_ROPE_BLOCK = 64 }; /* tokens of a block of the tables */
+#include "kernels/rope.h"
 
 /* The first channel of a pair, and how far the second one is from it. */
 static __device__ __forceinline__ int64_t kv_rope_channel(const kv_cuda_rope &rope, int64_t pair)
@@ -21,8 +20,8 @@ static __device__ __forceinline__ int64_t kv_rope_distance(const kv_cuda_rope &r
 static __device__ __forceinline__ void kv_rotate_pair(float *a, float *b, const kv_cuda_rope &rope,
                                                       int64_t token, int64_t pair)
 {
-    const int64_t offset = token % KV_ROPE_BLOCK * rope.pairs + pair;
-    const int64_t block = token / KV_ROPE_BLOCK * rope.pairs + pair;
+    const int64_t offset = token % KV_ROPE_OFFSETS * rope.pairs + pair;
+    const int64_t block = token / KV_ROPE_OFFSETS * rope.pairs + pair;
     const double cosine = rope.cosine[offset], block_cosine = rope.block_cosine[block];
     const double sine = rope.sine[offset], block_sine = rope.block_sine[block];
     const double c = (cosine * block_cosine - sine * block_sine) * rope.magnitude;

@@ -1,0 +1,170 @@
+/* decode.cu and codes.cu against kv_fit_decode and kv_fit_codes, bit for bit: every format, and
+ * quantizers that use every stage, on tensors of odd shapes. argv[1] is the emulated module. */
+#include "tests/gpu/decode_bench.h"
+
+static const char *const stages[] = {
+    "int8/channel",
+    "int4/token:zero",
+    "int2/32x1:zero:scale=f16:flush=16",
+    "int3/token-all:zero",
+    "int5/tensor:scale=f16",
+    "int4/head:zero",
+    "int6/7x5:zero:scale=bf16",
+    "int7/8x8:scale=bf16",
+    "int8/1x16:scale=e8m0",
+    "e2m1/1x16:scale=e4m3",
+    "e4m3/tensor",
+    "e5m2/channel:static=20",
+    "e4m3fnuz/token",
+    "int4/channel:outliers=4",
+    "int4/token:outliers=10:zero",
+    "int8:unit",
+    "e4m3:unit:outliers=3",
+    "e5m2fnuz:unit",
+    "f32",
+    "f16 outliers=5",
+    "f32:window=5:center outliers=9",
+    "bf16:center:sinks=1",
+    "int4/channel:center",
+    "int4/channel:smooth",
+    "int4/token:hadamard",
+    "int4/token:hadamard=4+signs",
+    "int4/1x8:center:smooth=0.7:hadamard=4+signs:zero",
+    "f32:center:smooth=0.3:hadamard=2+signs",
+    "int4/channel:sinks=3:window=10",
+    "int4/token:sinks=40:window=3",
+    "int4/channel:sinks=2:window=40",
+    "int4/channel:window=1000",
+    "int4/channel:sinks=1000",
+    "int4/channel:pre-rope",
+    "int4/token:pre-rope:zero:sinks=5:window=9",
+    "int2/channel:pre-rope:center:outliers=5",
+    "q8_0 outliers=5",
+    "q4_0:sinks=3:window=6 outliers=20",
+    "q4_1:hadamard=32",
+    "iq4_nl:center outliers=3",
+    "exl3:hadamard=32+signs",
+    "q5_1:pre-rope",
+    NULL,
+};
+
+static void check_formats(emulated *e)
+{
+    char names[KV_FORMAT_COUNT][64];
+    const char *texts[KV_FORMAT_COUNT + 1] = {NULL};
+    for (size_t i = 0; i < KV_FORMAT_COUNT; i++) {
+        snprintf(names[i], sizeof names[i], "%s%s", kv_format_at(i)->name,
+                 kv_format_has_scale(kv_format_at(i)) ? "/1x32" : "");
+        texts[i] = names[i];
+    }
+    shape const s = {2, 19, 96, {.layout = KV_ROPE_HALF}};
+    int const done = check_list(e, &s, texts);
+    CHECK(done == KV_FORMAT_COUNT, "%d formats", done);
+}
+
+static void check_stages(emulated *e)
+{
+    static const struct {
+        shape s;
+        int least; /* how many quantizers go with it */
+    } cases[] = {
+        {{2, 70, 64, {.layout = KV_ROPE_HALF}}, sizeof stages / sizeof *stages - 1},
+        {{1, 65, 20, {.layout = KV_ROPE_INTERLEAVED, .rotary_dim = 10}}, 30},
+        {{3, 5, 3, {.layout = KV_ROPE_NONE}}, 25},
+        {{1, 1, 33, {.layout = KV_ROPE_HALF, .rotary_dim = 32}}, 25},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int const done = check_list(e, &cases[i].s, stages);
+        CHECK(done >= cases[i].least, "shape %d: %d", (int)i, done);
+    }
+}
+
+/* More blocks, butterflies and pairs than threads. */
+static void check_wide(emulated *e)
+{
+    static const char *const texts[] = {"q8_0:pre-rope", "int4/token:pre-rope:hadamard=32", NULL};
+    static const char *const power[] = {"int4/token:hadamard+signs:pre-rope", NULL};
+    shape const wide = {1,
+                        35,
+                        288,
+                        {.layout = KV_ROPE_HALF,
+                         .rotary_dim = 140,
+                         .scaling = KV_ROPE_SCALING_YARN,
+                         .factor = 4,
+                         .original_length = 64}};
+    shape const square = {1, 33, 128, {.layout = KV_ROPE_INTERLEAVED}};
+    CHECK(check_list(e, &wide, texts) == 2, "288 channels");
+    CHECK(check_list(e, &square, power) == 1, "128 channels");
+}
+
+/* ---- edges ---- */
+
+/* What is not wanted is not written; a value beyond its format is flagged. */
+static void check_edges(emulated *e)
+{
+    float x[3 * 4] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    double errors[1] = {-1};
+    uint32_t flags = 0;
+    kv_cuda_scheme scheme = {.format = KV_FORMAT_F16, .span = 3};
+    kv_cuda_decode a = {.x = to_device(e, x, sizeof x),
+                        .n = 1,
+                        .heads = 1,
+                        .tokens = 3,
+                        .head_dim = 4,
+                        .flags = to_device(e, &flags, sizeof flags)};
+    for (int i = 0; i < 12; i++) {
+        for (int kept = 0; kept < 2; kept++) {
+            x[i] = 65520.0f, scheme.span = kept ? 0 : 3, flags = 0;
+            a.x = to_device(e, x, sizeof x);
+            a.schemes = to_device(e, &scheme, sizeof scheme);
+            a.flags = to_device(e, &flags, sizeof flags);
+            DO(e, decode, &a);
+            to_host(e, &flags, a.flags, sizeof flags);
+            CHECK(flags == KV_CUDA_UNFIT, "element %d, kept %d: flags %u", i, kept, flags);
+        }
+        x[i] = 65504.0f; /* the largest, which fits */
+    }
+    a.x = to_device(e, x, sizeof x), a.error = room(e, sizeof errors), flags = 0;
+    a.flags = to_device(e, &flags, sizeof flags);
+    DO(e, decode, &a);
+    to_host(e, &flags, a.flags, sizeof flags);
+    to_host(e, errors, a.error, sizeof errors);
+    CHECK(flags == 0 && errors[0] == 0, "flags %u, error %g", flags, errors[0]);
+
+    kv_cuda_codes c = {.x = a.x, .heads = 1, .tokens = 3, .head_dim = 4, .scheme = scheme};
+    DO(e, codes, &c);
+    give_back(e);
+}
+
+static void check_nothing(emulated *e)
+{
+    e->fail(GPU_LAUNCH, 0);
+    for (int i = 0; i < 3; i++) {
+        kv_cuda_decode const a = {.n = i != 0, .heads = i != 1, .tokens = i != 2, .head_dim = 4};
+        kv_cuda_codes const c = {.heads = i != 1, .tokens = i == 1, .head_dim = 4};
+        DO(e, decode, &a);
+        DO(e, codes, &c);
+    }
+    CHECK(e->calls(GPU_LAUNCH) == 0, "%d launches", e->calls(GPU_LAUNCH));
+    kv_cuda_decode const wide = {.n = 1, .heads = 1, .tokens = 1, .head_dim = 50000};
+    kv_cuda_codes const long_row = {.heads = 1, .tokens = 1, .head_dim = 50000};
+    kv_error errors[2] = {0};
+    CHECK(e->cuda->decode(&wide, &errors[0]) == KV_EUNSUPPORTED, "50000 channels");
+    CHECK(strstr(errors[0].message, "kernel decode needs") != NULL, "%s", errors[0].message);
+    CHECK(e->cuda->codes(&long_row, &errors[1]) == KV_EUNSUPPORTED, "50000 channels");
+    CHECK(strstr(errors[1].message, "kernel codes needs") != NULL, "%s", errors[1].message);
+}
+
+int main(int argc, char **argv)
+{
+    emulated e = emulated_open(argc, argv);
+    check_formats(&e);
+    e.set_seed(1);
+    check_stages(&e);
+    e.set_seed(2);
+    check_wide(&e);
+    check_edges(&e);
+    check_nothing(&e);
+    emulated_close(&e);
+    return check_done();
+}
