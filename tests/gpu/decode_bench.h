@@ -18,10 +18,21 @@ static double draw(void)
 }
 
 /* Channels of all kinds: zeros of both signs, halves (ties of a unit scale), subnormals, constants,
- * an outlier channel, a mean, and normals. */
+ * an outlier channel, a mean, and normals. And runs of 32 channels of one kind, which blocks tell
+ * apart: zeros, subnormals, one number, ties, one sign, hundreds. */
 static float number(int64_t t, int64_t c)
 {
     float const z = (float)(sqrt(-2 * log(1 - draw())) * cos(6.283185307179586 * draw()));
+    switch ((t + c / 32 * 5) % 14) {
+    case 1: return c % 2 ? 0.0f : -0.0f;
+    case 2: return z * 1e-41f;
+    case 3: return -0.75f;
+    case 4: return (float)(c % 32 - 16) * 0.5f;
+    case 5: return fabsf(z);
+    case 6: return -300 * fabsf(z);
+    case 7: return z * 1e-30f;
+    default: break;
+    }
     switch (c % 16) {
     case 0: return t % 3 ? 0.0f : -0.0f;
     case 2: return floorf(8 * z) / 2;

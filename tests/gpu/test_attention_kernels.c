@@ -45,13 +45,14 @@ typedef struct {
     int64_t heads, tokens, head_dim, rows, queries, schemes, first_token, end_token, stride;
 } logits_case;
 
-/* Rows in pieces of 64, 1 and 7 under schemes -1, 0, 1 ...; the last row is in no chunk. */
+/* Rows in pieces that end in each of a thread's rows, under schemes -1, 0, 1 ...; the last row is
+ * in no chunk. */
 static int64_t list_chunks(kv_cuda_chunk *chunks, int64_t rows, int64_t schemes)
 {
-    static const int32_t sizes[] = {KV_CUDA_ROWS, 1, 7};
+    static const int32_t sizes[] = {23, KV_CUDA_ROWS, 40, 1, 55, 7};
     int64_t n = 0;
     for (int64_t first = 0; first < rows - 1; first += chunks[n++].n) {
-        int64_t const left = rows - 1 - first, size = sizes[n % 3];
+        int64_t const left = rows - 1 - first, size = sizes[n % 6];
         chunks[n] = (kv_cuda_chunk){.scheme = (int32_t)(n % (schemes + 1) - 1),
                                     .n = (int32_t)(size < left ? size : left),
                                     .first = first};
@@ -262,16 +263,19 @@ int main(int argc, char **argv)
 {
     /* heads, tokens, head_dim, rows, queries, schemes, first, end, stride */
     static const logits_case of_logits[] = {
-        {2, 150, 64, 140, 50, 2, 0, 150, 150}, {1, 90, 33, 68, 68, 1, 3, 70, 80},
+        {2, 100, 64, 200, 50, 2, 0, 100, 100}, {1, 90, 33, 68, 68, 1, 3, 70, 80},
         {3, 66, 3, 5, 2, 2, 1, 66, 65},        {1, 1, 130, 2, 1, 0, 0, 1, 7},
         {1, 70, 5, 3, 3, 0, 64, 69, 5},
     };
     /* heads, tokens, head_dim, rows, outs, schemes, first, end, stride, splits, split_tokens */
     static const outputs_case of_outputs[] = {
-        {2, 300, 20, 30, 75, 2, 0, 300, 301, 2, 256, 1},
+        {1, 300, 20, 30, 200, 2, 0, 300, 301, 1, 512, 1},
         {1, 810, 130, 4, 6, 1, 256, 801, 560, 1, 768, 0},
-        {1, 600, 3, 9, 12, 2, 0, 520, 520, 3, 512, 1},
+        {2, 600, 3, 9, 12, 2, 0, 520, 520, 3, 512, 1},
         {1, 1, 257, 1, 2, 0, 0, 1, 1, 1, 256, 1},
+        {1, 40, 7, 4, 90, 1, 0, 40, 40, 1, 256, 0},
+        {2, 9, 6, 4, 90, 1, 0, 9, 9, 1, 256, 0},
+        {1, 33, 5, 4, 90, 1, 0, 33, 33, 1, 256, 1},
     };
     emulated e = emulated_open(argc, argv);
     for (size_t i = 0; i < sizeof of_logits / sizeof *of_logits; i++)

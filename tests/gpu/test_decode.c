@@ -57,7 +57,7 @@ static void check_formats(emulated *e)
                  kv_format_has_scale(kv_format_at(i)) ? "/1x32" : "");
         texts[i] = names[i];
     }
-    shape const s = {2, 19, 96, {.layout = KV_ROPE_HALF}};
+    shape const s = {1, 35, 224, {.layout = KV_ROPE_NONE}};
     int const done = check_list(e, &s, texts);
     CHECK(done == KV_FORMAT_COUNT, "%d formats", done);
 }
