@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS) logits(const kv_cuda_logits a)
 
 kv_status kv_cuda_launch_logits(const kv_cuda_logits *a, kv_error *err)
 {
-    static_assert(KV_CUDA_ROWS == TOKENS, "one loop loads rows and tokens");
+    static_assert((int)KV_CUDA_ROWS == (int)TOKENS, "one loop loads rows and tokens");
     const int64_t tiles = kv_cuda_blocks(a->end_token - a->first_token, TOKENS);
     if (a->heads < 1 || a->n_chunks < 1) return KV_OK;
     const dim3 grid((unsigned)(tiles * a->n_chunks), (unsigned)a->heads);
