@@ -2,7 +2,7 @@
  *
  * As decode.cu, with codes instead of values, and nothing to undo. Grid (tiles of ROWS tokens,
  * heads), block 128. Dynamic shared: three tiles and a block of 32 channels a thread, 30 KiB at
- * head_dim 128; registers: at most 96. */
+ * head_dim 128; registers: at most 128. */
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/quantize.h"
@@ -87,7 +87,7 @@ static __device__ __forceinline__ void store_codes(const kv_cuda_codes &a, const
     }
 }
 
-__global__ void __launch_bounds__(THREADS) codes(const kv_cuda_codes a)
+__global__ void __launch_bounds__(THREADS, 4) codes(const kv_cuda_codes a)
 {
     extern __shared__ float4 memory[];
     const int d = (int)a.head_dim, stride = kv_tile_stride(d), tile = ROWS * stride;
