@@ -103,7 +103,8 @@ typedef struct {
     double logit_err_square;        /* sum of (l^ - l)^2 over visible tokens, nats^2 */
     double kl;                      /* KL(p || p^), nats */
     double tv;                      /* 1/2 sum |p - p^| */
-    double top_agree[KV_TOP_COUNT]; /* |top-k(p) & top-k(p^)| / min(k, visible) */
+    double top_agree[KV_TOP_COUNT]; /* |top-k(p) & top-k(p^)| / min(k, visible);
+                                       the CPU ranks no logit below -1e30 */
     double needle_margin; /* quantized logit of the needle minus the largest other, nats */
 } kv_key_row;
 

@@ -201,6 +201,7 @@ static void block_angles(const kv_rope *rope, int64_t start, int64_t pair, int64
 
 static void rotate(const kv_rope *rope, int64_t first, int64_t count, float *x, bool is_inverse)
 {
+    if (!rope) return;
     bool const is_half = rope->layout == KV_ROPE_HALF;
     int64_t const stride = is_half ? 1 : 2, partner = is_half ? rope->pairs : 1;
     double block_cosine[CHUNK], block_sine[CHUNK];

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/load.h"
+#include "kernels/cuda/statistics.h"
 #include "kernels/memory.h"
 
 /* A row of a kv head, and the schemes it names: of those that are named, or KV_CUDA_EXACT. */
@@ -112,8 +113,8 @@ static kv_status check_tensors(attending *d, kv_error *err)
     float *absmax = NULL;
     KV_TRY(kv_allocate((void **)&sum, (size_t)w->heads, sizeof *sum, err));
     KV_TRY(kv_allocate((void **)&absmax, 2 * (size_t)w->heads, sizeof *absmax, err));
-    KV_TRY(kv_cuda_wave_squares(sum, absmax, w, w->key, err));
-    KV_TRY(kv_cuda_wave_squares(sum, absmax + w->heads, w, w->value, err));
+    KV_TRY(kv_cuda_squares_of(sum, absmax, w, w->key, err));
+    KV_TRY(kv_cuda_squares_of(sum, absmax + w->heads, w, w->value, err));
     for (int64_t i = 0; i < 2 * w->heads; i++)
         if (isinf(absmax[i])) d->flags |= KV_CUDA_NOT_FINITE;
 done:

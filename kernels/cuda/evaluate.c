@@ -12,8 +12,10 @@
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/fits.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/load.h"
+#include "kernels/cuda/statistics.h"
 #include "kernels/levels.h"
 #include "kernels/memory.h"
 
@@ -48,19 +50,24 @@ static int64_t larger(int64_t a, int64_t b)
 
 /* ---- queries ---- */
 
-static kv_status draw_queries(evaluating *e, kv_error *err)
+static kv_status draw_queries(evaluating *e, int threads, kv_error *err)
 {
     kv_status status = KV_OK;
-    const kv_layer *const l = e->layer;
-    int64_t const size = e->measured->rows * l->head_dim;
-    KV_TRY(kv_allocate3((void **)&e->queries, (size_t)l->kv_heads, (size_t)size, 1,
-                        sizeof *e->queries, err));
-    for (int64_t g = 0; g < l->kv_heads; g++) {
-        float *const query = e->queries + g * size;
-        KV_TRY(l->source.query(l->source.context, g, query, err));
-        for (int64_t i = 0; i < size; i++)
-            if (!isfinite(query[i])) e->flags |= KV_CUDA_NOT_FINITE;
+    const kv_source *const source = &e->layer->source;
+    int64_t const heads = e->layer->kv_heads, size = e->measured->rows * e->layer->head_dim;
+    kv_first_error first = {.index = INT64_MAX};
+    KV_TRY(kv_allocate3((void **)&e->queries, (size_t)heads, (size_t)size, 1, sizeof *e->queries,
+                        err));
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+    for (int64_t g = 0; g < heads; g++) {
+        kv_error error = {0};
+        if (kv_first_error_before(&first, g)) continue;
+        if (source->query(source->context, g, e->queries + g * size, &error) != KV_OK)
+            kv_first_error_keep(&first, g, &error);
     }
+    KV_TRY(kv_first_error_end(&first, err));
+    for (int64_t i = 0; i < heads * size; i++)
+        if (!isfinite(e->queries[i])) e->flags |= KV_CUDA_NOT_FINITE;
 done:
     return status;
 }
@@ -110,42 +117,6 @@ static void free_all(evaluating *e)
 
 /* ---- the exact tensors of a wave ---- */
 
-/* Median magnitude of each head's keys. */
-static kv_status find_medians(evaluating *e, kv_error *err)
-{
-    kv_status status = KV_OK;
-    kv_cuda_memory *const memory = &e->a.wave.memory;
-    size_t const mark = memory->n;
-    int64_t const heads = e->a.wave.heads, T = e->layer->tokens, D = e->layer->head_dim;
-    float(*found)[2] = NULL;
-    kv_cuda_select a = {.tiles = {.z = e->a.wave.key,
-                                  .heads = heads,
-                                  .draws = 1,
-                                  .tokens = T,
-                                  .head_dim = D,
-                                  .head_stride = T * D,
-                                  .tile_tokens = T,
-                                  .tile_channels = D,
-                                  .rows = 1,
-                                  .columns = 1},
-                        .is_absolute = 1,
-                        .n = 1,
-                        .p = {50}};
-    KV_TRY(kv_allocate((void **)&found, (size_t)heads, sizeof *found, err));
-    KV_TRY(kv_cuda_take((void **)&a.statistics, memory, heads, sizeof *found, err));
-    KV_TRY(kv_cuda_take((void **)&a.elements, memory, heads, sizeof *a.elements, err));
-    KV_TRY(e->a.wave.cuda->select(&a, err));
-    KV_TRY(e->a.wave.cuda->download(found, a.statistics, heads * (int64_t)sizeof *found, err));
-    for (int64_t h = 0; h < heads; h++) {
-        double const low = (double)found[h][0], high = (double)found[h][1];
-        e->measured->key_absmedian[e->a.wave.first + h] = T * D % 2 ? low : (low + high) / 2;
-    }
-done:
-    kv_cuda_give_back(memory, mark);
-    kv_free(found);
-    return status;
-}
-
 static kv_status describe(evaluating *e, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -153,58 +124,33 @@ static kv_status describe(evaluating *e, kv_error *err)
     kv_cuda_wave *const w = &e->a.wave;
     float *absmax = NULL;
     KV_TRY(kv_allocate((void **)&absmax, 2 * (size_t)w->heads, sizeof *absmax, err));
-    KV_TRY(kv_cuda_wave_squares(m->value_square + w->first, absmax + w->heads, w, w->value, err));
-    KV_TRY(kv_cuda_wave_squares(m->key_square + w->first, absmax, w, w->key, err));
+    KV_TRY(kv_cuda_squares_of(m->value_square + w->first, absmax + w->heads, w, w->value, err));
+    KV_TRY(kv_cuda_squares_of(m->key_square + w->first, absmax, w, w->key, err));
     for (int64_t h = 0; h < w->heads; h++) m->key_absmax[w->first + h] = (double)absmax[h];
     for (int64_t i = 0; i < 2 * w->heads; i++)
         if (isinf(absmax[i])) e->flags |= KV_CUDA_NOT_FINITE;
-    if (!e->flags) KV_TRY(find_medians(e, err));
+    if (!e->flags) KV_TRY(kv_cuda_medians(m->key_absmedian + w->first, w, w->key, err));
 done:
     kv_free(absmax);
     return status;
 }
 
-/* ---- levels ---- */
-
 /* How many codes each key scheme uses. */
-static kv_status count_levels(evaluating *e, int64_t key, kv_error *err)
+static kv_status count_levels(evaluating *e, kv_error *err)
 {
     kv_status status = KV_OK;
-    kv_cuda_memory *const memory = &e->a.wave.memory;
-    size_t const mark = memory->n;
-    const kv_quantizer *const q = &e->evaluation->keys[key];
-    int const bits = kv_format_at(q->format)->bits;
-    int64_t const heads = e->a.wave.heads, D = e->layer->head_dim, words = kv_levels_words(bits);
-    uint64_t *used = NULL;
-    kv_cuda_codes a = {.words = 2 * words,
-                       .x = q->is_pre_rope ? e->a.wave.key_pre_rope : e->a.wave.key,
-                       .heads = heads,
-                       .tokens = e->layer->tokens,
-                       .head_dim = D,
-                       .scheme = e->a.keys.schemes[key]};
-    KV_TRY(
-        kv_allocate3((void **)&used, (size_t)heads, (size_t)D, (size_t)words, sizeof *used, err));
-    KV_TRY(kv_cuda_take_zeros((void **)&a.used, memory, heads * D * words, sizeof *used, err));
-    KV_TRY(e->a.wave.cuda->codes(&a, err));
-    KV_TRY(e->a.wave.cuda->download(used, a.used, heads * D * words * (int64_t)sizeof *used, err));
-    for (int64_t h = 0; h < heads; h++) {
-        int64_t const at = (e->a.wave.first + h) * e->evaluation->n_keys + key;
-        KV_TRY(kv_levels_median(&e->measured->key_levels[at], used + h * D * words, D, words, err));
+    const kv_evaluation *const what = e->evaluation;
+    double *levels = NULL;
+    KV_TRY(kv_allocate((void **)&levels, (size_t)e->a.wave.heads, sizeof *levels, err));
+    for (int64_t key = 0; what->want_levels && key < what->n_keys; key++) {
+        if (kv_format_at(what->keys[key].format)->bits > KV_LEVELS_MOST_BITS) continue;
+        KV_TRY(kv_cuda_levels(levels, &e->a.wave, &e->a.keys.schemes[key], err));
+        for (int64_t h = 0; h < e->a.wave.heads; h++)
+            e->measured->key_levels[(e->a.wave.first + h) * what->n_keys + key] = levels[h];
     }
 done:
-    kv_cuda_give_back(memory, mark);
-    kv_free(used);
+    kv_free(levels);
     return status;
-}
-
-static kv_status levels(evaluating *e, kv_error *err)
-{
-    for (int64_t key = 0; e->evaluation->want_levels && key < e->evaluation->n_keys; key++) {
-        if (kv_format_at(e->evaluation->keys[key].format)->bits > KV_LEVELS_MOST_BITS) continue;
-        kv_status const status = count_levels(e, key, err);
-        if (status != KV_OK) return status;
-    }
-    return KV_OK;
 }
 
 /* ---- lists of a block and of a group ---- */
@@ -455,7 +401,7 @@ static kv_status run_wave(evaluating *e, int64_t first, kv_error *err)
     KV_TRY(kv_cuda_wave_flags(&flags, &e->a.wave, err));
     e->flags |= flags;
     if (e->flags) goto done;
-    KV_TRY(levels(e, err));
+    KV_TRY(count_levels(e, err));
     KV_TRY(run_blocks(e, err));
     KV_TRY(store_errors(e->measured->key_err_square, e, &e->a.keys, err));
     KV_TRY(store_errors(e->measured->value_err_square, e, &e->a.values, err));
@@ -499,7 +445,7 @@ kv_status kv_cuda_evaluate_with(const kv_cuda_options *options, const kv_layer *
     const kv_cuda_module *cuda = NULL;
     bool is_begun = false;
     KV_TRY(kv_evaluation_check(layer, evaluation, err));
-    KV_TRY(draw_queries(&e, err));
+    KV_TRY(draw_queries(&e, threads > 1 ? threads : 1, err));
     KV_TRY(kv_cuda_begin(&cuda, err));
     is_begun = true;
     KV_TRY(create(&e, options, cuda, err));

@@ -1,5 +1,5 @@
 /* How an evaluation is cut: see plan.h. Sizes are sums of what evaluate.c and attend.c take; what
- * is small beside a tensor (rope tables, row numbers) is covered by the part kept free. */
+ * is small beside a tensor is covered by the part kept free. */
 #include "kernels/cuda/plan.h"
 
 #include "kernels/cuda/fit.h"
@@ -8,10 +8,10 @@
 /* Of the free memory, in hundredths; the rest is for allocations that come in pages. */
 enum { USED_PERCENT = 90 };
 
-/* What one head and one row of it take. */
+/* What a call, one head and one row of it take. */
 typedef struct {
     const kv_layer *layer;
-    int64_t head, tensor, row, out; /* bytes */
+    int64_t fixed, head, tensor, row, out; /* bytes of all, of one head ... */
     bool needs_all_heads;
     int64_t n_keys, n_values, n_pairs, n_schemes;
 } needs;
@@ -37,6 +37,15 @@ static void add_fits(needs *n, const kv_quantizer *q, int64_t count, int64_t *wo
     }
 }
 
+/* RoPE's tables, what a recipe needs, and a page for what is small. */
+static int64_t fixed_bytes(const kv_layer *layer)
+{
+    int64_t const blocks = layer->tokens / KV_ROPE_OFFSETS + 1;
+    int64_t const rope = (KV_ROPE_OFFSETS + blocks) * layer->rotary_dim;
+    int64_t const recipe = 2 * (layer->tokens + 2 * layer->kv_heads * layer->head_dim);
+    return (rope + (layer->source.recipe ? recipe : 0)) * (int64_t)sizeof(double) + 4096;
+}
+
 static needs needs_of(const kv_cuda_plan *plan, const kv_layer *layer, const kv_quantizer *keys,
                       int64_t n_keys, const kv_quantizer *values, int64_t n_values)
 {
@@ -54,6 +63,7 @@ static needs needs_of(const kv_cuda_plan *plan, const kv_layer *layer, const kv_
     add_fits(&n, keys, n_keys, &working);
     add_fits(&n, values, n_values, &working);
     n.head += working;
+    n.fixed = fixed_bytes(layer) + (n_keys + n_values) * 2 * (int64_t)sizeof(kv_cuda_scheme);
     n.row = plan->stride * (int64_t)sizeof(float) +
             (int64_t)(sizeof(kv_cuda_row) + sizeof(kv_cuda_comparison)) +
             layer->head_dim * (int64_t)sizeof(float) + 32;
@@ -97,7 +107,8 @@ static double bytes_of(const needs *n, int64_t heads, int64_t rows, int64_t grou
     double const row = (double)(1 + group) * (double)n->row;
     double const out = (double)outs_of(n, group) * (double)n->out;
     double const decoded = (double)slots_of(n, group) * (double)n->tensor;
-    return (double)heads * ((double)n->head + decoded + (double)rows * (row + out));
+    return (double)n->fixed +
+           (double)heads * ((double)n->head + decoded + (double)rows * (row + out));
 }
 
 static kv_status refuse(const needs *n, double wanted, double room, const char *what, kv_error *err)

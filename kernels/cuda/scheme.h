@@ -10,11 +10,11 @@
 
 #include "kernels/scale.h"
 
-/* A format of its own: the tensor itself, not quantized. */
+/* Number of a scheme in a chunk: the tensor itself, not quantized. */
 enum { KV_CUDA_EXACT = -1 };
 
 typedef struct {
-    int32_t format; /* kv_format_id or KV_CUDA_EXACT */
+    int32_t format; /* kv_format_id */
     int32_t is_pre_rope;
     kv_scale_rule rule;  /* global is in *global */
     int64_t first, span; /* quantized tokens; the others are rounded to f16 */

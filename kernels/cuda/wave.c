@@ -155,28 +155,6 @@ done:
     return status;
 }
 
-kv_status kv_cuda_wave_squares(double *sum, float *absmax, kv_cuda_wave *w, const float *x,
-                               kv_error *err)
-{
-    kv_status status = KV_OK;
-    size_t const mark = w->memory.n;
-    int64_t const heads = w->heads;
-    uint32_t *bits = NULL;
-    kv_cuda_squares a = {.x = x, .heads = heads, .n = w->layer->tokens * w->layer->head_dim};
-    KV_TRY(kv_allocate((void **)&bits, (size_t)heads, sizeof *bits, err));
-    KV_TRY(kv_cuda_take((void **)&a.sum, &w->memory, heads, sizeof *a.sum, err));
-    KV_TRY(kv_cuda_take((void **)&a.absmax, &w->memory, heads, sizeof *a.absmax, err));
-    KV_TRY(w->cuda->squares(&a, err));
-    KV_TRY(w->cuda->download(sum, a.sum, heads * (int64_t)sizeof *sum, err));
-    KV_TRY(w->cuda->download(bits, a.absmax, heads * (int64_t)sizeof *bits, err));
-    for (int64_t h = 0; h < heads; h++)
-        absmax[h] = bits[h] < kv_float_bits(INFINITY) ? kv_bits_float(bits[h]) : INFINITY;
-done:
-    kv_cuda_give_back(&w->memory, mark);
-    kv_free(bits);
-    return status;
-}
-
 kv_status kv_cuda_wave_flags(uint32_t *flags, kv_cuda_wave *w, kv_error *err)
 {
     return w->cuda->download(flags, w->flags, sizeof *flags, err);

@@ -32,11 +32,6 @@ kv_status kv_cuda_wave_load(kv_cuda_wave *wave, int64_t first, int64_t heads, kv
 kv_status kv_cuda_wave_tensor(float *x, kv_cuda_wave *wave, kv_tensor tensor, int64_t calibration,
                               kv_error *err);
 
-/* Sum of squares and largest magnitude of each head of a tensor of the wave; INFINITY where a
- * number is not finite. sum and absmax [heads] of the host. */
-kv_status kv_cuda_wave_squares(double *sum, float *absmax, kv_cuda_wave *wave, const float *x,
-                               kv_error *err);
-
 /* What kernels have flagged so far, 0 for nothing; waits for them. */
 kv_status kv_cuda_wave_flags(uint32_t *flags, kv_cuda_wave *wave, kv_error *err);
 

@@ -1,29 +1,27 @@
 /* The CUDA backend against the CPU's, on an emulated module (argv[1]): evaluations and attentions
  * of many shapes, quantizers and numbers; schedules, which change no bit; what is refused, with the
- * CPU's words; little device memory, faults of every call, and machines without a device. */
+ * CPU's words; little device memory, faults of every call, and machines without a device.
+ *
+ * A module that is not emulated runs on the machine's GPU: schedules, races, leaks, little memory
+ * and faults are left out. argv[2] multiplies how many random cases are drawn; above 1 there are
+ * large ones, too. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.h"
 #include "sim/heads.h"
 #include "tests/gpu/backend_cases.h"
 #include "tests/gpu/backend_compare.h"
-#include "tests/gpu/emulator.h"
+#include "tests/gpu/kernels.h"
 
 static const kv_backend *cpu, *cuda;
 
-/* The emulator inside the module. */
-static struct {
-    void (*set_seed)(uint64_t);
-    void (*set_races)(gpu_races);
-    void (*set_memory)(size_t);
-    void (*fail)(gpu_call, int);
-    int (*calls)(gpu_call);
-    gpu_holdings (*live)(void);
-    const char *(*message)(void);
-} gpu;
+/* What the emulator inside the module can do, of which a GPU can nothing. */
+static emulated gpu;
+static void (*set_memory)(size_t); /* NULL on a GPU */
 
 static void check_nothing_left(const char *where)
 {
@@ -97,6 +95,33 @@ static void test_long(void)
         memory_layer m;
         make_case(&m, &shapes[i], NORMAL, 1);
         check_evaluation(&m.layer, &q.evaluation, "many tokens");
+        free_layer(&m);
+    }
+}
+
+/* Sizes as users have them, for a GPU: emulated they would take hours. */
+static void test_large(void)
+{
+    static const char *const keys[] = {"int4/32x1:zero:scale=f16",
+                                       "int8/channel:pre-rope",
+                                       "q4_0:hadamard",
+                                       "int3/channel:zero:outliers=1",
+                                       "e4m3/tensor",
+                                       NULL},
+                             *const values[] = {"int4/token:zero", "int2/1x32:zero:window=128",
+                                                "f32", NULL};
+    static const shape shapes[] = {{2000, 128, 4, 4, 16, 0, false},
+                                   {20011, 128, 2, 2, 9, 0, true},
+                                   {8192, 64, 3, 1, 64, 4096, false},
+                                   {3001, 256, 5, 1, 3, 0, false}};
+    static quantizers q;
+    parse_lists(&q, keys, values);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        memory_layer m;
+        char where[256];
+        make_case(&m, &shapes[i], NORMAL, (int)(i % 4));
+        describe(where, sizeof where, &shapes[i], NORMAL, (int)(i % 4));
+        check_evaluation(&m.layer, &q.evaluation, where);
         free_layer(&m);
     }
 }
@@ -466,6 +491,7 @@ static void check_damage(const damage *d, int times)
     char where[256];
     const char *const keys[] = {"int8/channel", d->key, NULL}, *const values[] = {d->value, NULL};
     parse_lists(&q, keys, values);
+    q.evaluation.want_rows = false; /* the CPU ranks no logit below KV_HIDDEN_LOGIT */
     make_case(&m, &(shape){50, 32, 4, 2, 2, 0, true}, NORMAL, 0);
     for (int i = 0; i < times; i++) put(&m, d, 2 - i);
     snprintf(where, sizeof where, "%g in place %d, token %d, %d times", (double)d->x, (int)d->where,
@@ -565,7 +591,7 @@ static size_t shrink_memory(const kv_layer *l, const kv_evaluation *e, const cha
     for (size_t bytes = 4 << 20; bytes > 4096; bytes = bytes / 5 * 3) {
         char where[64];
         snprintf(where, sizeof where, "%zu bytes of device memory", bytes);
-        gpu.set_memory(bytes);
+        set_memory(bytes);
         outcome found = evaluate(cuda, l, e, 1);
         check_nothing_left(where);
         if (found.status == KV_OK) {
@@ -580,7 +606,7 @@ static size_t shrink_memory(const kv_layer *l, const kv_evaluation *e, const cha
         }
         free_outcome(&found);
     }
-    gpu.set_memory(0);
+    set_memory(0);
     CHECK(was_refused, "nothing is refused");
     free_outcome(&expected);
     return least;
@@ -698,51 +724,43 @@ static void check_absent(const char *variable, const char *value, const char *re
     CHECK(waitpid(child, &status, 0) == child && status == 0, "%s=%s", variable, value);
 }
 
-static void *symbol(void *library, const char *name)
-{
-    void *const found = dlsym(library, name);
-    if (!found) fprintf(stderr, "%s\n", dlerror()), exit(1);
-    return found;
-}
-
 static void open_module(const char *path)
 {
     kv_error err = {0};
     setenv("KVANT_CUDA_MODULE", path, 1);
     if (kv_backend_find(&cpu, "cpu", &err) != KV_OK) fprintf(stderr, "%s\n", err.message), exit(1);
-    check_absent("KVANT_GPU_DEVICES", "0", "cudaGetDeviceCount");
+    void *const library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+    if (!library) fprintf(stderr, "%s\n", dlerror()), exit(1);
+    find_emulator(&gpu, library);
+    *(void **)&set_memory = dlsym(library, "gpu_set_memory");
+    if (set_memory)
+        check_absent("KVANT_GPU_DEVICES", "0", "cudaGetDeviceCount");
+    else
+        check_absent("CUDA_VISIBLE_DEVICES", "-1", "CUDA");
     check_absent("KVANT_CUDA_MODULE", "/nowhere/module.so", "/nowhere/module.so");
     if (kv_backend_find(&cuda, "cuda", &err) != KV_OK)
         fprintf(stderr, "%s\n", err.message), exit(1);
-    void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) fprintf(stderr, "%s\n", dlerror()), exit(1);
-    *(void **)&gpu.set_seed = symbol(library, "gpu_set_seed");
-    *(void **)&gpu.set_races = symbol(library, "gpu_set_races");
-    *(void **)&gpu.set_memory = symbol(library, "gpu_set_memory");
-    *(void **)&gpu.fail = symbol(library, "gpu_fail");
-    *(void **)&gpu.calls = symbol(library, "gpu_calls");
-    *(void **)&gpu.live = symbol(library, "gpu_live");
-    *(void **)&gpu.message = symbol(library, "gpu_message");
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) return fprintf(stderr, "usage: test_backend MODULE\n"), 1;
+    if (argc < 2) return fprintf(stderr, "usage: test_backend MODULE [TIMES]\n"), 1;
+    int const times = argc > 2 ? atoi(argv[2]) : 1;
     open_module(argv[1]);
     test_shapes();
     test_long();
     test_formats();
-    test_random(40);
+    test_random(40 * times);
     test_few();
     test_synthetic();
-    test_attention(30);
+    test_attention(30 * times);
     test_schedules();
     test_extents();
     test_damages();
     test_requests();
     test_attention_requests();
-    test_little_memory();
-    test_faults();
+    if (times > 1) test_large();
+    if (set_memory) test_little_memory(), test_faults();
     test_host_memory();
     return check_done();
 }

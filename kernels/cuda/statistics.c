@@ -1,0 +1,92 @@
+/* Numbers about the tensors of a wave: see statistics.h. */
+#include "kernels/cuda/statistics.h"
+
+#include <math.h>
+
+#include "kernels/levels.h"
+#include "kernels/memory.h"
+
+kv_status kv_cuda_squares_of(double *sum, float *absmax, kv_cuda_wave *w, const float *x,
+                             kv_error *err)
+{
+    kv_status status = KV_OK;
+    size_t const mark = w->memory.n;
+    int64_t const heads = w->heads;
+    uint32_t *bits = NULL;
+    kv_cuda_squares a = {.x = x, .heads = heads, .n = w->layer->tokens * w->layer->head_dim};
+    KV_TRY(kv_allocate((void **)&bits, (size_t)heads, sizeof *bits, err));
+    KV_TRY(kv_cuda_take((void **)&a.sum, &w->memory, heads, sizeof *a.sum, err));
+    KV_TRY(kv_cuda_take((void **)&a.absmax, &w->memory, heads, sizeof *a.absmax, err));
+    KV_TRY(w->cuda->squares(&a, err));
+    KV_TRY(w->cuda->download(sum, a.sum, heads * (int64_t)sizeof *sum, err));
+    KV_TRY(w->cuda->download(bits, a.absmax, heads * (int64_t)sizeof *bits, err));
+    for (int64_t h = 0; h < heads; h++)
+        absmax[h] = bits[h] < kv_float_bits(INFINITY) ? kv_bits_float(bits[h]) : INFINITY;
+done:
+    kv_cuda_give_back(&w->memory, mark);
+    kv_free(bits);
+    return status;
+}
+
+kv_status kv_cuda_medians(double *median, kv_cuda_wave *w, const float *x, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_cuda_memory *const memory = &w->memory;
+    size_t const mark = memory->n;
+    int64_t const heads = w->heads, T = w->layer->tokens, D = w->layer->head_dim;
+    float(*found)[2] = NULL;
+    kv_cuda_select a = {.tiles = {.z = x,
+                                  .heads = heads,
+                                  .draws = 1,
+                                  .tokens = T,
+                                  .head_dim = D,
+                                  .head_stride = T * D,
+                                  .tile_tokens = T,
+                                  .tile_channels = D,
+                                  .rows = 1,
+                                  .columns = 1},
+                        .is_absolute = 1,
+                        .n = 1,
+                        .p = {50}};
+    KV_TRY(kv_allocate((void **)&found, (size_t)heads, sizeof *found, err));
+    KV_TRY(kv_cuda_take((void **)&a.statistics, memory, heads, sizeof *found, err));
+    KV_TRY(kv_cuda_take((void **)&a.elements, memory, heads, sizeof *a.elements, err));
+    KV_TRY(w->cuda->select(&a, err));
+    KV_TRY(w->cuda->download(found, a.statistics, heads * (int64_t)sizeof *found, err));
+    for (int64_t h = 0; h < heads; h++) {
+        double const low = (double)found[h][0], high = (double)found[h][1];
+        median[h] = T * D % 2 ? low : (low + high) / 2;
+    }
+done:
+    kv_cuda_give_back(memory, mark);
+    kv_free(found);
+    return status;
+}
+
+kv_status kv_cuda_levels(double *levels, kv_cuda_wave *w, const kv_cuda_scheme *scheme,
+                         kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_cuda_memory *const memory = &w->memory;
+    size_t const mark = memory->n;
+    int const bits = kv_format_at((size_t)scheme->format)->bits;
+    int64_t const heads = w->heads, D = w->layer->head_dim, words = kv_levels_words(bits);
+    uint64_t *used = NULL;
+    kv_cuda_codes a = {.words = 2 * words,
+                       .x = scheme->is_pre_rope ? w->key_pre_rope : w->key,
+                       .heads = heads,
+                       .tokens = w->layer->tokens,
+                       .head_dim = D,
+                       .scheme = *scheme};
+    KV_TRY(
+        kv_allocate3((void **)&used, (size_t)heads, (size_t)D, (size_t)words, sizeof *used, err));
+    KV_TRY(kv_cuda_take_zeros((void **)&a.used, memory, heads * D * words, sizeof *used, err));
+    KV_TRY(w->cuda->codes(&a, err));
+    KV_TRY(w->cuda->download(used, a.used, heads * D * words * (int64_t)sizeof *used, err));
+    for (int64_t h = 0; h < heads; h++)
+        KV_TRY(kv_levels_median(&levels[h], used + h * D * words, D, words, err));
+done:
+    kv_cuda_give_back(memory, mark);
+    kv_free(used);
+    return status;
+}
