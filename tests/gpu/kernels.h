@@ -1,5 +1,7 @@
 /* For tests of single kernels: opens an emulated module (argv[1]), moves arrays to and from its
- * memory, and runs a test under several schedules.
+ * memory, and runs a test under several schedules. A module that is not emulated runs the same
+ * tests on the machine's GPU: what only the emulator can do is left out, and a line says so.
+ * argv[2], 1 where it is not there, multiplies how many random cases are drawn.
  *
  *     emulated e = emulated_open(argc, argv);
  *     float *x = to_device(&e, host, n * sizeof *host);
@@ -11,6 +13,7 @@
 #define KVANT_TESTS_GPU_KERNELS_H
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,31 +31,74 @@ typedef struct {
     gpu_holdings (*live)(void);
     const char *(*message)(void);
     void *memory[EMULATED_MEMORIES];
-    int n;
+    int n, scale; /* times as many random cases */
     kv_error err;
 } emulated;
 
-static inline void *emulated_symbol(void *library, const char *name)
+/* What a GPU has no way to do does nothing. */
+static inline void device_set_seed(uint64_t seed)
+{
+    (void)seed;
+}
+static inline void device_set_races(gpu_races races)
+{
+    (void)races;
+}
+static inline void device_fail(gpu_call call, int k)
+{
+    (void)call, (void)k;
+}
+static inline int device_calls(gpu_call call)
+{
+    return (void)call, 0;
+}
+static inline gpu_holdings device_live(void)
+{
+    return (gpu_holdings){0};
+}
+static inline const char *device_message(void)
+{
+    return "";
+}
+
+static inline void *module_symbol(void *library, const char *name)
 {
     void *const symbol = dlsym(library, name);
     if (!symbol) fprintf(stderr, "%s\n", dlerror()), exit(1);
     return symbol;
 }
 
+/* Whether a module brings the emulator; with a line for one that does not. */
+static inline bool module_is_emulated(void *library)
+{
+    bool const is_emulated = dlsym(library, "gpu_set_seed") != NULL;
+    if (!is_emulated)
+        printf("not an emulated module: no schedules, races, faults and leaks are looked for\n");
+    return is_emulated;
+}
+
+static inline void find_emulator(emulated *e, void *library)
+{
+    e->set_seed = device_set_seed, e->set_races = device_set_races, e->fail = device_fail;
+    e->calls = device_calls, e->live = device_live, e->message = device_message;
+    if (!module_is_emulated(library)) return;
+    *(void **)&e->set_seed = module_symbol(library, "gpu_set_seed");
+    *(void **)&e->set_races = module_symbol(library, "gpu_set_races");
+    *(void **)&e->fail = module_symbol(library, "gpu_fail");
+    *(void **)&e->calls = module_symbol(library, "gpu_calls");
+    *(void **)&e->live = module_symbol(library, "gpu_live");
+    *(void **)&e->message = module_symbol(library, "gpu_message");
+}
+
 static inline emulated emulated_open(int argc, char **argv)
 {
-    emulated e = {0};
+    emulated e = {.scale = argc > 2 ? atoi(argv[2]) : 1};
     kv_cuda_about about;
     void *const library = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!library) fprintf(stderr, "%s\n", argc > 1 ? dlerror() : "usage: test MODULE"), exit(1);
     kv_cuda_module_function *table;
-    *(void **)&table = emulated_symbol(library, "kv_cuda_module_table");
-    *(void **)&e.set_seed = emulated_symbol(library, "gpu_set_seed");
-    *(void **)&e.set_races = emulated_symbol(library, "gpu_set_races");
-    *(void **)&e.fail = emulated_symbol(library, "gpu_fail");
-    *(void **)&e.calls = emulated_symbol(library, "gpu_calls");
-    *(void **)&e.live = emulated_symbol(library, "gpu_live");
-    *(void **)&e.message = emulated_symbol(library, "gpu_message");
+    *(void **)&table = module_symbol(library, "kv_cuda_module_table");
+    find_emulator(&e, library);
     e.cuda = table();
     if (e.cuda->version != KV_CUDA_VERSION) fprintf(stderr, "another version\n"), exit(1);
     if (e.cuda->use(&about, 0, &e.err) != KV_OK) fprintf(stderr, "%s\n", e.err.message), exit(1);
@@ -60,7 +106,7 @@ static inline emulated emulated_open(int argc, char **argv)
     return e;
 }
 
-/* Bytes of device memory, filled with 0xff by the emulator. */
+/* Bytes of device memory; the emulator fills them with 0xff. */
 static inline void *room(emulated *e, size_t bytes)
 {
     void *p = NULL;

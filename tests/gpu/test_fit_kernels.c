@@ -280,7 +280,7 @@ int main(int argc, char **argv)
         run(&e, c->text, c->heads, c->tokens, c->d, c->kind);
         CHECK(n_done > before, "%s is refused: %s", c->text, e.err.message);
     }
-    for (int i = 0; i < DRAWN && !check_failures; i++) {
+    for (int i = 0; i < DRAWN * e.scale && !check_failures; i++) {
         e.set_seed((uint64_t)i);
         run_drawn(&e);
     }
