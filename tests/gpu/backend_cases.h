@@ -112,9 +112,9 @@ static inline bool chance(double p)
     return draw() < p;
 }
 
-static inline int64_t one_of(const int64_t *numbers, size_t n)
+static inline int64_t one_of(const int64_t *choices, size_t n)
 {
-    return numbers[(size_t)(draw() * (double)n)];
+    return choices[(size_t)(draw() * (double)n)];
 }
 #define ONE_OF(...)                                                                                \
     one_of((const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))

@@ -1,5 +1,5 @@
 """What NVIDIA's assembler makes of every kernel: registers, shared memory, and that nothing is spilled
-or kept on a stack. Reads PTX files, which name their kernels.
+or kept on a stack, by the functions they call neither. Reads PTX files, which name their kernels.
 
     python3 spills.py PTXAS ARCH FILE.ptx...
 """
@@ -24,7 +24,7 @@ def kernels(ptxas, arch, path):
     for name, text in zip(parts[1::2], parts[2::2]):
         shared = SHARED.search(text)
         yield (name, int(USED.search(text)[1]), int(shared[1]) if shared else 0,
-               sum(map(int, STACK.search(text).groups())))
+               sum(int(n) for found in STACK.findall(text) for n in found))
 
 
 def main():

@@ -243,8 +243,8 @@ int main(int argc, char **argv)
     };
     emulated e = emulated_open(argc, argv);
     check_nothing(&e);
-    for (uint64_t seed = 0; seed < 2; seed++) {
-        e.set_seed(seed);
+    for (uint64_t schedule = 0; schedule < 2; schedule++) {
+        e.set_seed(schedule);
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             for (int is_uniform = 0; is_uniform < 2; is_uniform++)
                 check_generate(&e, shapes[i], is_uniform);
