@@ -4,16 +4,17 @@
  * back. A backend reads tensors through the layer's source (a generator or a capture) and fills raw
  * measurements; what they mean as metrics is sim/'s business.
  *
- * How an evaluation is organised (and why it is not an online softmax): per head, for a block of
- * queries and a group of key schemes, keys are read once in token tiles that fit in cache; each
- * tile is dequantized once per key scheme and multiplied with the queries, which leaves whole
- * logits, [1 + group][T][Q]; whole rows then give the exact distribution, its quantized counterpart
- * and every row metric (total variation and top-k need whole distributions, which an online softmax
- * never has); values are read once in tiles, dequantized once per value scheme and multiplied with
- * the weights of every key scheme of the group paired with it. N_k + N_k * N_v small products,
- * never N_k * N_v quantizations. Block and group are chosen so that the logits stay below three
- * quarters of one head's keys and values and the least is dequantized again: per block N_k key
- * tensors, per block and group N_v value tensors.
+ * How an evaluation is organised (and why it is not an online softmax): for a block of queries and
+ * a group of key schemes, keys are dequantized once per key scheme and multiplied with the queries,
+ * which leaves whole logits, [1 + group][T][Q]; whole rows then give the exact distribution, its
+ * quantized counterpart and every row metric (total variation and top-k need whole distributions,
+ * which an online softmax never has); values are dequantized once per value scheme and multiplied
+ * with the weights of every key scheme of the group paired with it. N_k + N_k * N_v small products,
+ * never N_k * N_v quantizations; what is dequantized again is, per block, N_k key tensors and, per
+ * block and group, N_v value tensors.
+ *
+ * The CPU does so head by head, in token tiles that fit in cache (cpu/work.h); CUDA for as many
+ * heads at a time as fit into the device's memory, with whole dequantized tensors (cuda/plan.h).
  *
  * Exact reference: p = softmax(q.k / sqrt(D)) over visible tokens, o = sum p v, on unquantized
  * float keys and values. */

@@ -47,7 +47,8 @@ kv_status kv_rope_create(kv_rope **out, const kv_rope_settings *settings, int64_
                          kv_error *err);
 void kv_rope_free(kv_rope *rope);
 
-/* Rotates x [count][D] in place; row r is at position first + r. NULL rotates nothing. Thread-safe. */
+/* Rotates x [count][D] in place; row r is at position first + r. NULL rotates nothing. Thread-safe.
+ */
 void kv_rope_apply(const kv_rope *rope, int64_t first, int64_t count, float *x);
 /* The inverse rotation. */
 void kv_rope_remove(const kv_rope *rope, int64_t first, int64_t count, float *x);

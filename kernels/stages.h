@@ -1,7 +1,11 @@
 /* The stages of a quantizer whose values are open lists: transforms, range rules, scale storages.
  *
  * To add a stage value: its file (transforms/NAME.c, ranges/NAME.c, formats/NAME.h) and one row
- * here. The shorthand parser, `kvant list`, the quantizer and the tests all walk these tables.
+ * here. The shorthand parser, `kvant list`, the quantizer and the tests all walk these tables. On a
+ * GPU a scale storage needs nothing more; for the others the CUDA backend stops compiling until it
+ * has its own version: of a transform kv_row_apply_NAME and kv_row_undo_NAME (cuda/transform.cuh),
+ * what they read (cuda/scheme.h) and learn_NAME (cuda/fit.c); of a range rule its kernel and its
+ * case in find_range (cuda/fit.c).
  *
  * Row: X(name, NAME, value, minimum, maximum, preset, about). `name` is the shorthand option;
  * `value` says whether it takes =number: KV_VALUE_NONE, KV_VALUE_OPTIONAL (then `preset` stands in)

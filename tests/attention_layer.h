@@ -1,6 +1,6 @@
-/* A random layer in memory for test_attention.c and test_attend.c: keys with an outlier channel and
- * channel means, rotated, with calibration draws; queries, windows and needles; and its tensors as
- * schemes decode them. */
+/* A random layer in memory for tests of backends (evaluate, attend): keys with an outlier channel
+ * and channel means, rotated, with calibration draws; queries, windows and needles; and its tensors
+ * as schemes decode them. */
 #ifndef KVANT_TESTS_ATTENTION_LAYER_H
 #define KVANT_TESTS_ATTENTION_LAYER_H
 

@@ -1,11 +1,14 @@
 /* The CUDA backend: see kernels/backend.h for what it computes.
  *
  * Tensors are made (or captures uploaded) once per evaluation, scales are found by kernels, and all
- * schemes of a group pass over the keys and values together; rows of logits are kept whole, as on
- * the CPU, since total variation and top-k need them. Codes, scales, dequantized values and logits
- * are the CPU's bits; sums in double differ in their order.
+ * schemes of a group are decoded from one reading of the keys or values; rows of logits are kept
+ * whole, as on the CPU, since total variation and top-k need them. Codes, scales, dequantized
+ * values, logits and weights are the CPU's bits, and so are outputs over up to KV_CUDA_SPLIT tokens
+ * (plan.h); sums in double differ in their order. Where a number is not finite or does not fit its
+ * storage the CPU is asked, so that both say the same.
  *
- * One evaluation at a time is on the device; callers of other threads wait. */
+ * One evaluation at a time is on the device; callers of other threads wait. `threads` draw the
+ * queries. The kernels are a module of their own (device.h), found by load.h. */
 #ifndef KVANT_KERNELS_CUDA_CUDA_H
 #define KVANT_KERNELS_CUDA_CUDA_H
 
@@ -17,10 +20,10 @@ KV_EXTERN_C_BEGIN
 const char *kv_cuda_unavailable(void);
 /* kv_backend.device: the name of the device in use. */
 const char *kv_cuda_device_name(void);
-/* Takes device `number` instead of the first (or the one of this MPI rank); before the first use.
- * KV_EREQUEST with how many there are. */
-kv_status kv_cuda_choose(int number, kv_error *err);
+/* kv_backend.choose: takes this device instead of the first (or the one of this MPI rank). */
+kv_status kv_cuda_choose(int device, kv_error *err);
 
+/* kv_backend.evaluate and kv_backend.attend. */
 kv_status kv_cuda_evaluate(const kv_layer *layer, const kv_evaluation *evaluation, int threads,
                            kv_measurements *out, kv_error *err);
 kv_status kv_cuda_attend(const kv_layer *layer, const kv_attention *attention, int threads,

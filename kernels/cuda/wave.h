@@ -19,8 +19,8 @@ typedef struct {
     float *host;     /* [T][D] on the host, for tensors that are loaded */
 } kv_cuda_wave;
 
-/* A wave of up to `heads` heads without tensors: rope tables and flags. Free with kv_cuda_wave_free
- * after success or failure. */
+/* Memory for the tensors of up to `heads` heads, not filled, and what their making needs. Free with
+ * kv_cuda_wave_free after success or failure. */
 kv_status kv_cuda_wave_create(kv_cuda_wave *out, const kv_cuda_module *cuda, const kv_layer *layer,
                               int64_t heads, bool wants_pre_rope, kv_error *err);
 void kv_cuda_wave_free(kv_cuda_wave *wave);

@@ -19,7 +19,7 @@
  *
  * The same by environment, for programs that know nothing of this header: KVANT_GPU_SEED=3,
  * KVANT_GPU_FAIL=malloc:2 (or copy, launch, any), KVANT_GPU_RACES=off|shared|all,
- * KVANT_GPU_ARCH=80|90, KVANT_GPU_DEVICES=0, KVANT_GPU_MEMORY=bytes, KVANT_GPU_LEAKS=1 (leaks end
+ * KVANT_GPU_ARCH=80|90, KVANT_GPU_DEVICES=4, KVANT_GPU_MEMORY=bytes, KVANT_GPU_LEAKS=1 (leaks end
  * the program with 98). */
 #ifndef KVANT_TESTS_GPU_EMULATOR_H
 #define KVANT_TESTS_GPU_EMULATOR_H
