@@ -13,16 +13,17 @@ __global__ void __launch_bounds__(THREADS) sum_channels(const kv_cuda_channels a
     const unsigned i = blockIdx.x * THREADS + threadIdx.x, d = (unsigned)a.head_dim;
     if (i >= a.heads * d) return;
     const float *z = a.z + i / d * a.head_stride + i % d;
-    const int64_t batched = a.tokens - a.tokens % BATCH;
     double sum = 0;
-    for (int64_t t = 0; t < batched; t += BATCH, z += BATCH * d) {
+#pragma unroll 1
+    for (unsigned n = (unsigned)a.tokens / BATCH; n > 0; n--) {
         float x[BATCH];
 #pragma unroll
-        for (int k = 0; k < BATCH; k++) x[k] = z[k * d];
+        for (int k = 0; k < BATCH; k++, z += a.head_dim) x[k] = *z;
 #pragma unroll
         for (int k = 0; k < BATCH; k++) sum += (double)x[k];
     }
-    for (int64_t t = batched; t < a.tokens; t++, z += d) sum += (double)*z;
+#pragma unroll 1
+    for (unsigned n = (unsigned)a.tokens % BATCH; n > 0; n--, z += a.head_dim) sum += (double)*z;
     a.sum[i] = sum;
 }
 

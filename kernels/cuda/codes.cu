@@ -75,6 +75,7 @@ static __device__ __forceinline__ void store_codes(const kv_cuda_codes &a, const
     for (int t = threadIdx.x / KV_WARP; t < count; t += THREADS / KV_WARP) {
         const bool is_quantized = t >= part.from && t < part.from + part.n;
         const int64_t row = part.head * a.tokens + first + t;
+#pragma unroll 1
         for (int c = threadIdx.x % KV_WARP; c < room.d; c += KV_WARP) {
             const int i = t * room.stride + c;
             const bool has_code =

@@ -17,6 +17,7 @@ static __device__ void rotate_tile(const kv_decode_room &room, const kv_cuda_rop
 {
     const int distance = (int)kv_rope_distance(rope);
     for (int t = threadIdx.x / KV_WARP; t < count; t += THREADS / KV_WARP)
+#pragma unroll 1
         for (int i = threadIdx.x % KV_WARP; i < rope.pairs; i += KV_WARP) {
             float *const pair = room.y + t * room.stride + kv_rope_channel(rope, i);
             kv_rotate_pair(pair, pair + distance, rope, first + t, i);
@@ -30,6 +31,7 @@ static __device__ double store_tile(float *values, const kv_decode_room &room, c
 {
     double square = 0;
     for (int t = threadIdx.x / KV_WARP; t < count; t += THREADS / KV_WARP)
+#pragma unroll 1
         for (int c = threadIdx.x % KV_WARP; c < room.d; c += KV_WARP) {
             const float y = room.y[t * room.stride + c], d = y - x[t * room.d + c];
             square += (double)d * (double)d;

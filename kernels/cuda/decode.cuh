@@ -56,8 +56,9 @@ static __device__ __forceinline__ kv_quantized kv_quantized_of(const kv_cuda_sch
 
 /* The elements of a part that are this thread's. */
 #define KV_FOR_PART(part, d)                                                                       \
-    for (int t = threadIdx.x / KV_WARP; t < (part).n; t += blockDim.x / KV_WARP)                   \
-        for (int c = threadIdx.x % KV_WARP; c < (d); c += KV_WARP)
+    _Pragma("unroll 1") for (int t = threadIdx.x / KV_WARP; t < (part).n;                          \
+                             t += blockDim.x / KV_WARP)                                            \
+        _Pragma("unroll 1") for (int c = threadIdx.x % KV_WARP; c < (d); c += KV_WARP)
 
 /* Whether element (u, c) is an outlier kept at f16. */
 static __device__ __forceinline__ bool kv_is_kept(const kv_cuda_scheme &s, int64_t head, int64_t u,
@@ -227,6 +228,7 @@ static __device__ __forceinline__ kv_quantized kv_tile_load(const kv_decode_room
     KV_FOR_PART(part, d) z[t * stride + c] = tile[(int64_t)(part.from + t) * d + c];
     for (int t = threadIdx.x / KV_WARP; t < count; t += blockDim.x / KV_WARP)
         if (t < part.from || t >= part.from + part.n)
+#pragma unroll 1
             for (int c = threadIdx.x % KV_WARP; c < d; c += KV_WARP)
                 room.y[t * stride + c] = kv_f16_round(tile[(int64_t)t * d + c]);
     kv_tile_apply(z, s, KV_TRANSFORM_COUNT, head, part.n, d, stride);

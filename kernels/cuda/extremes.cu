@@ -17,18 +17,15 @@ enum { THREADS = 256, WARP = 32, SLICE = 64 };
 /* A launch's shape: lanes of a tile, slices of a head, blocks that share a slice, tokens of a tile
  * (or of all, where there are fewer). */
 typedef struct {
-    int lanes;
-    unsigned slices, parts, tile_tokens;
+    unsigned lanes, slices, parts, tile_tokens;
 } shape;
 
 /* The extremes of a tile's lanes; -0 and 0 may stand for each other. */
-static __device__ __forceinline__ void combine(float *low, float *high, int lanes)
+static __device__ __forceinline__ void combine(float *low, float *high, unsigned lanes)
 {
-    for (int step = lanes / 2; step > 0; step /= 2) {
-        const float l = __shfl_xor_sync(0xffffffffu, *low, step);
-        const float h = __shfl_xor_sync(0xffffffffu, *high, step);
-        *low = l < *low ? l : *low;
-        *high = h > *high ? h : *high;
+    for (unsigned step = lanes / 2; step > 0; step /= 2) {
+        *low = fminf(*low, __shfl_xor_sync(0xffffffffu, *low, step));
+        *high = fmaxf(*high, __shfl_xor_sync(0xffffffffu, *high, step));
     }
 }
 
@@ -41,23 +38,24 @@ __global__ void __launch_bounds__(THREADS) find_extremes(const kv_cuda_extremes 
     const int64_t column = thread / s.lanes, lane = thread % s.lanes;
     const int64_t c = column * t.tile_channels, c_limit = c + t.tile_channels;
     const int64_t c_end = c_limit < t.head_dim ? c_limit : t.head_dim;
-    const unsigned u = place % s.slices * SLICE;
-    const int64_t u_end = u + SLICE < t.tokens ? u + SLICE : t.tokens;
-    const bool is_absolute = !a.is_asymmetric, writes = lane == 0 && column < t.columns;
+    const unsigned u = place % s.slices * SLICE, tokens = (unsigned)t.tokens;
+    const unsigned u_end = u + SLICE < tokens ? u + SLICE : tokens;
+    const uint32_t mask = a.is_asymmetric ? 0xffffffffu : 0x7fffffffu; /* of |x| */
+    const bool writes = lane == 0 && column < t.columns;
     const float *z = t.z + head * t.head_stride + draw * t.draw_stride + u * t.head_dim;
-    int64_t row = u / s.tile_tokens;
+    unsigned from = u, row = u / s.tile_tokens;
     int64_t tile = ((t.spans_heads ? 0 : head * t.rows) + row) * t.columns + column;
-    int64_t from = u;
     do {
-        const int64_t row_end = (row + 1) * s.tile_tokens;
-        const int64_t end = row_end < u_end ? row_end : u_end;
+        const unsigned row_end = (row + 1) * s.tile_tokens;
+        const unsigned end = row_end < u_end ? row_end : u_end;
         float low = INFINITY, high = -INFINITY;
-        for (; from < end; from++, z += t.head_dim)
+        do {
             for (int64_t i = c + lane; i < c_end; i += s.lanes) {
-                const float x = is_absolute ? fabsf(z[i]) : z[i]; /* a NaN passes neither */
-                low = x < low ? x : low;
-                high = x > high ? x : high;
+                const float x = kv_bits_float(kv_float_bits(z[i]) & mask);
+                low = fminf(low, x), high = fmaxf(high, x); /* NaN passes neither */
             }
+            z += t.head_dim;
+        } while (++from < end);
         combine(&low, &high, s.lanes);
         if (writes) {
             atomicMax((uint32_t *)a.low + tile, ~kv_order_key(low, false));
@@ -82,7 +80,7 @@ kv_status kv_cuda_launch_extremes(const kv_cuda_extremes *a, kv_error *err)
     const kv_cuda_tiles *t = &a->tiles;
     const int64_t tiles = kv_tiles_of(t);
     if (tiles < 1) return KV_OK;
-    const int lanes = kv_tile_lanes(t);
+    const unsigned lanes = (unsigned)kv_tile_lanes(t);
     const int64_t row = (t->columns * lanes + WARP - 1) / WARP * WARP;
     const unsigned threads = (unsigned)(row < THREADS ? row : (int64_t)THREADS);
     const int64_t tile_tokens = t->tile_tokens < t->tokens ? t->tile_tokens : t->tokens;

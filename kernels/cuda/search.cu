@@ -59,23 +59,21 @@ static __device__ __forceinline__ void add_errors(double *lanes, double *errors,
     }
 }
 
-/* Scales of all factors as they are stored. */
-static __device__ __forceinline__ void fill_grids(grid *grids, const kv_cuda_search &a, float low,
-                                                  float high)
+/* The scale of factor k as it is stored. Not inlined, so that all kernels share it. */
+static __device__ __noinline__ void fill_grid(grid *g, kv_scale_rule rule, const float *global,
+                                              int k, float low, float high)
 {
-    const int k = threadIdx.x;
-    if (k >= KV_CLIP_FACTORS) return;
-    kv_scale_rule rule = a.rule;
-    if (rule.storage == KV_SCALE_E4M3) rule.global = *a.global;
+    if (rule.storage == KV_SCALE_E4M3) rule.global = *global;
     const float f = kv_clip_factor(k);
-    kv_scale_store(&grids[k].scale, &grids[k].minimum, &rule, low * f, high * f);
-    grids[k].inverse = kv_int_inverse(grids[k].scale);
+    kv_scale_store(&g->scale, &g->minimum, &rule, low * f, high * f);
+    g->inverse = kv_int_inverse(g->scale);
 }
 
 /* The first factor with the least error. */
 static __device__ __forceinline__ float best_factor(const double *error)
 {
     int best = 0;
+#pragma unroll 1
     for (int k = 1; k < KV_CLIP_FACTORS; k++) best = error[k] < error[best] ? k : best;
     return kv_clip_factor(best);
 }
@@ -90,7 +88,8 @@ __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search
     const kv_tile_part part = kv_tile_part_of(t, blockIdx.x);
     const int k = threadIdx.x;
     double sum = 0;
-    fill_grids(grids, a, a.low[blockIdx.x], a.high[blockIdx.x]);
+    if (k < KV_CLIP_FACTORS)
+        fill_grid(&grids[k], a.rule, a.global, k, a.low[blockIdx.x], a.high[blockIdx.x]);
     for (int i = k; i < KV_CLIP_FACTORS * KV_CLIP_LANES; i += blockDim.x) lanes[i] = 0;
     __syncthreads();
     for (int64_t head = part.head; head < part.head_end; head++) {

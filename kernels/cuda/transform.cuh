@@ -18,6 +18,7 @@ static __device__ __forceinline__ void kv_row_apply_center(float *z, const kv_cu
                                                            int64_t head, int d)
 {
     if (!s.mean) return;
+#pragma unroll 1
     for (int c = threadIdx.x % KV_WARP; c < d; c += KV_WARP) z[c] -= s.mean[head * d + c];
 }
 
@@ -25,6 +26,7 @@ static __device__ __forceinline__ void kv_row_undo_center(float *z, const kv_cud
                                                           int64_t head, int d)
 {
     if (!s.mean) return;
+#pragma unroll 1
     for (int c = threadIdx.x % KV_WARP; c < d; c += KV_WARP) z[c] += s.mean[head * d + c];
 }
 
@@ -32,6 +34,7 @@ static __device__ __forceinline__ void kv_row_apply_smooth(float *z, const kv_cu
                                                            int64_t head, int d)
 {
     if (!s.divisor) return;
+#pragma unroll 1
     for (int c = threadIdx.x % KV_WARP; c < d; c += KV_WARP) z[c] /= s.divisor[head * d + c];
 }
 
@@ -39,12 +42,14 @@ static __device__ __forceinline__ void kv_row_undo_smooth(float *z, const kv_cud
                                                           int64_t head, int d)
 {
     if (!s.divisor) return;
+#pragma unroll 1
     for (int c = threadIdx.x % KV_WARP; c < d; c += KV_WARP) z[c] *= s.divisor[head * d + c];
 }
 
 static __device__ __forceinline__ void kv_row_signs(float *z, const kv_cuda_scheme &s, int d)
 {
     if (!s.signs) return;
+#pragma unroll 1
     for (int c = threadIdx.x % KV_WARP; c < d; c += KV_WARP) z[c] *= s.signs[c];
 }
 
@@ -55,6 +60,7 @@ static __device__ __forceinline__ void kv_row_butterflies(float *z, const kv_cud
     const int size = (int)s.hadamard;
     for (int n = 1; n < size; n *= 2) {
         __syncwarp();
+#pragma unroll 1
         for (int i = threadIdx.x % KV_WARP; i < d / 2; i += KV_WARP) {
             const int first = 2 * i - (i & (n - 1));
             const float a = z[first], b = z[first + n];
@@ -63,6 +69,7 @@ static __device__ __forceinline__ void kv_row_butterflies(float *z, const kv_cud
         }
     }
     __syncwarp();
+#pragma unroll 1
     for (int c = threadIdx.x % KV_WARP; c < d; c += KV_WARP) z[c] *= s.hadamard_factor;
 }
 

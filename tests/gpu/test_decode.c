@@ -1,6 +1,7 @@
 /* decode.cu and codes.cu against kv_fit_decode and kv_fit_codes, bit for bit: every format, and
  * quantizers that use every stage, on tensors of odd shapes. argv[1] is the emulated module. */
 #include "tests/gpu/decode_bench.h"
+#include "tests/gpu/decode_numbers.h"
 
 static const char *const stages[] = {
     "int8/channel",
@@ -158,6 +159,7 @@ static void check_nothing(emulated *e)
 int main(int argc, char **argv)
 {
     emulated e = emulated_open(argc, argv);
+    check_all_numbers(&e);
     check_formats(&e);
     e.set_seed(1);
     check_stages(&e);

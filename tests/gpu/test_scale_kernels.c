@@ -21,28 +21,43 @@ static bool same(float a, float b)
 
 /* ---- the largest scale, wherever it is ---- */
 
-static void run_largest(emulated *e)
+/* Tile `place` of TILES has the largest range; others have none, or zeros of both signs. */
+static void run_largest(emulated *e, bool is_asymmetric, int place)
 {
-    enum { TILES = 300 };
-    static const int places[] = {0,  1,  2,  3,   4,   7,   8,   15,  16,       31,
-                                 32, 63, 64, 127, 128, 255, 256, 257, TILES - 1};
-    kv_scale_rule const rule = {.storage = KV_SCALE_E4M3, .limit = 6};
+    enum { TILES = 512 };
+    kv_scale_rule const rule = {
+        .storage = KV_SCALE_E4M3, .is_asymmetric = is_asymmetric, .limit = 7};
+    float low[TILES] = {0}, high[TILES], global, plain = 0;
+    for (int k = 0; k < TILES; k++) {
+        high[k] = k == place ? 5.0f : 4.0f;
+        if (!is_asymmetric || k == place) continue;
+        if (k % 3 == 0) low[k] = INFINITY, high[k] = -INFINITY;
+        if (k % 3 == 1) low[k] = 0.0f, high[k] = -0.0f;
+    }
+    for (int k = 0; k < TILES; k++) plain = fmaxf(plain, kv_scale_plain(&rule, low[k], high[k]));
+    uint32_t flags = 0;
+    kv_cuda_global const g = {room(e, sizeof global),
+                              to_device(e, low, sizeof low),
+                              to_device(e, high, sizeof high),
+                              TILES,
+                              rule,
+                              to_device(e, &flags, sizeof flags)};
+    e->set_seed((uint64_t)place);
+    DO(e, global, &g);
+    to_host(e, &global, g.global, sizeof global);
+    to_host(e, &flags, g.flags, sizeof flags);
+    CHECK(same(global, plain / 448.0f) && flags == 0, "tile %d: %.9g, flags %u", place, global,
+          flags);
+    give_back(e);
+}
+
+static void run_places(emulated *e)
+{
+    static const int places[] = {0,  1,  2,  3,   4,   7,   8,   15,  16,  31,
+                                 32, 63, 64, 127, 128, 255, 256, 257, 300, 511};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        float low[TILES] = {0}, high[TILES], global;
-        for (int k = 0; k < TILES; k++) high[k] = k == places[i] ? 5.0f : 4.0f;
-        uint32_t flags = 0;
-        kv_cuda_global const g = {room(e, sizeof global),
-                                  to_device(e, low, sizeof low),
-                                  to_device(e, high, sizeof high),
-                                  TILES,
-                                  rule,
-                                  to_device(e, &flags, sizeof flags)};
-        e->set_seed(i);
-        DO(e, global, &g);
-        to_host(e, &global, g.global, sizeof global);
-        to_host(e, &flags, g.flags, sizeof flags);
-        CHECK(global == 5.0f / 6.0f / 448.0f && flags == 0, "tile %d: %g", places[i], global);
-        give_back(e);
+        run_largest(e, false, places[i]);
+        run_largest(e, true, places[i]);
     }
 }
 
@@ -181,7 +196,7 @@ static void run_percentiles(emulated *e, int n, bool is_outliers, double p0, dou
 int main(int argc, char **argv)
 {
     emulated e = emulated_open(argc, argv);
-    run_largest(&e);
+    run_places(&e);
     run_overflow(&e);
     run_storages(&e);
     run_percentiles(&e, 1, false, 99.3, 0);

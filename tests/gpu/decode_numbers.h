@@ -1,0 +1,255 @@
+/* Every format on numbers where its rules change, through decode.cu and codes.cu, against the same
+ * functions on the host: each element its own tile, so that any number meets any scale and minimum;
+ * and blocks of every kind of content. For test_decode.c. */
+#ifndef KVANT_TESTS_GPU_DECODE_NUMBERS_H
+#define KVANT_TESTS_GPU_DECODE_NUMBERS_H
+
+#include "kernels/format.h"
+#include "kernels/grid.h"
+#include "tests/gpu/kernels.h"
+
+enum { NUMBERS = 3072, NUMBERS_DIM = 96, NUMBERS_TOKENS = NUMBERS / NUMBERS_DIM };
+
+static uint64_t numbers_state = 1;
+
+static uint32_t number_word(void)
+{
+    numbers_state = numbers_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(numbers_state >> 32);
+}
+
+static uint32_t number_below(uint32_t n)
+{
+    return (number_word() >> 8) % n;
+}
+
+/* Any finite float of a biased exponent in [from, end). */
+static float number_of_exponent(uint32_t from, uint32_t end)
+{
+    uint32_t const exponent = from + number_below(end - from);
+    return kv_bits_float((number_word() & 0x807fffffu) | exponent << 23);
+}
+
+/* x, or a neighbour of it, with either sign. */
+static float number_near(float x)
+{
+    uint32_t const by = number_below(4);
+    float const y = by == 1 ? nextafterf(x, INFINITY) : by == 2 ? nextafterf(x, 0.0f) : x;
+    return number_word() >> 31 ? -y : y;
+}
+
+/* ---- what the host makes of them ---- */
+
+typedef float number_value(float x, float s, float inverse, float m, float limit);
+typedef uint32_t number_code(float x, float s, float inverse, float m, float limit);
+typedef float number_decode(uint32_t code);
+
+typedef struct {
+    number_value *value;
+    number_code *code;
+    number_decode *decode; /* of float formats */
+} number_grid;
+
+static number_grid grid_of(int32_t format, bool is_asymmetric)
+{
+#define GRID_EXACT(name, NAME)
+#define GRID_INTEGER(name, NAME)
+#define GRID_BLOCK(name, NAME)
+#define GRID_FLOAT(name, NAME)                                                                     \
+    if (format == KV_FORMAT_##NAME)                                                                \
+        return (number_grid){kv_grid_##name##_value, kv_grid_##name##_code, kv_##name##_decode};
+#define KV_ROW(name, NAME, KIND, ...) GRID_##KIND(name, NAME)
+    KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
+    if (is_asymmetric) return (number_grid){kv_asymmetric_value, kv_asymmetric_code, NULL};
+    return (number_grid){kv_symmetric_value, kv_symmetric_code, NULL};
+}
+
+typedef void number_block(float *values, uint32_t *codes, const float *x);
+#define BLOCK_EXACT(name)
+#define BLOCK_INTEGER(name)
+#define BLOCK_FLOAT(name)
+#define BLOCK_BLOCK(name)                                                                          \
+    static void block_##name(float *values, uint32_t *codes, const float *x)                       \
+    {                                                                                              \
+        struct kv_##name##_block block;                                                            \
+        kv_##name##_encode_block(&block, x);                                                       \
+        kv_##name##_decode_block(values, &block);                                                  \
+        kv_##name##_block_codes(codes, &block);                                                    \
+    }
+#define KV_ROW(name, NAME, KIND, ...) BLOCK_##KIND(name)
+KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
+
+static number_block *block_of(int32_t format)
+{
+#define IF_EXACT(name, NAME)
+#define IF_INTEGER(name, NAME)
+#define IF_FLOAT(name, NAME)
+#define IF_BLOCK(name, NAME)                                                                       \
+    if (format == KV_FORMAT_##NAME) return block_##name;
+#define KV_ROW(name, NAME, KIND, ...) IF_##KIND(name, NAME)
+    KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
+    return NULL;
+}
+
+/* ---- one launch of each kernel ---- */
+
+/* NUMBERS values and codes of a scheme; the bits of NaN are open. */
+static void check_numbers(emulated *e, const char *name, const kv_cuda_scheme *scheme,
+                          const float *x, const float *values, const uint32_t *codes)
+{
+    static float found[NUMBERS];
+    static uint32_t found_codes[NUMBERS];
+    uint32_t flags = 0, expected_flags = 0;
+    kv_cuda_decode d = {.values = room(e, sizeof found),
+                        .x = to_device(e, x, sizeof found),
+                        .schemes = to_device(e, scheme, sizeof *scheme),
+                        .n = 1,
+                        .heads = 1,
+                        .tokens = NUMBERS_TOKENS,
+                        .head_dim = NUMBERS_DIM,
+                        .flags = to_device(e, &flags, sizeof flags)};
+    kv_cuda_codes c = {.codes = room(e, sizeof found_codes),
+                       .x = d.x,
+                       .heads = 1,
+                       .tokens = NUMBERS_TOKENS,
+                       .head_dim = NUMBERS_DIM,
+                       .scheme = *scheme};
+    DO(e, decode, &d);
+    DO(e, codes, &c);
+    to_host(e, found, d.values, sizeof found);
+    to_host(e, found_codes, c.codes, sizeof found_codes);
+    to_host(e, &flags, d.flags, sizeof flags);
+    int bad = 0, first = 0;
+    for (int i = 0; i < NUMBERS; i++) {
+        bool const is_same = kv_float_bits(found[i]) == kv_float_bits(values[i]) ||
+                             (found[i] != found[i] && values[i] != values[i]);
+        if ((!is_same || found_codes[i] != codes[i]) && bad++ == 0) first = i;
+        if (!isfinite(values[i])) expected_flags = KV_CUDA_UNFIT;
+    }
+    CHECK(bad == 0, "%s: %d of %d differ, first %d, of %.9g: %.9g, code %u; CPU %.9g, %u", name,
+          bad, NUMBERS, first, x[first], found[first], found_codes[first], values[first],
+          codes[first]);
+    CHECK(flags == expected_flags, "%s: flags %u", name, flags);
+}
+
+/* ---- grids ---- */
+
+/* A number beside a code of a format or beside the middle of two codes, before scaling. */
+static float number_of_grid(const number_grid *grid, int bits, float limit)
+{
+    if (number_below(8) == 0) return number_of_exponent(0, 255);
+    if (!grid->decode) return number_near((float)number_below(2 * (uint32_t)limit + 6) * 0.5f);
+    uint32_t const codes = 1u << (bits - 1);
+    uint32_t const k = number_below(4) ? number_below(codes) : number_below(8) * (codes / 8);
+    float const a = grid->decode(k), b = grid->decode(number_below(2) ? k : k + 1);
+    float const middle = a + (b - a) * 0.5f;
+    return isfinite(middle) ? number_near(middle) : number_of_exponent(100, 150);
+}
+
+/* 1, any power of two, or any scale; the ends. */
+static float number_scale(void)
+{
+    static const float ends[] = {0,         1e-45f,    0x1p-128f, 0x1.000002p-128f,
+                                 0x1p-127f, 0x1p-126f, FLT_MAX,   1};
+    switch (number_below(8)) {
+    case 0: return ends[number_below(8)];
+    case 1: return fabsf(number_of_exponent(0, 254));
+    case 2: return 1;
+    case 3: return kv_bits_float((1 + number_below(253)) << 23);
+    default: return fabsf(number_of_exponent(117, 137));
+    }
+}
+
+/* With is_unit scales are 1, and no array of them. */
+static void check_grid(emulated *e, int32_t format, bool is_asymmetric, bool is_unit)
+{
+    static float x[NUMBERS], scale[NUMBERS], minimum[NUMBERS], values[NUMBERS];
+    static uint32_t codes[NUMBERS];
+    const kv_format *const f = kv_format_at((size_t)format);
+    number_grid const grid = grid_of(format, is_asymmetric);
+    float const limit = is_asymmetric ? kv_int_levels(f->bits) : f->maximum;
+    for (int i = 0; i < NUMBERS; i++) {
+        scale[i] = is_unit ? 1 : number_scale();
+        minimum[i] = is_asymmetric ? number_near(number_scale()) * (float)(i % 3) : 0;
+        float const scaled = number_of_grid(&grid, f->bits, limit) * scale[i];
+        x[i] = scaled + minimum[i];
+        if (i % 64 < 2) x[i] = i % 64 ? -0.0f : 0.0f;
+        if (!isfinite(x[i])) x[i] = FLT_MAX;
+        float const inverse = kv_int_inverse(scale[i]);
+        values[i] = grid.value(x[i], scale[i], inverse, minimum[i], limit);
+        codes[i] = grid.code(x[i], scale[i], inverse, minimum[i], limit);
+    }
+    kv_cuda_scheme const scheme = {.format = format,
+                                   .rule = {.is_asymmetric = is_asymmetric, .limit = limit},
+                                   .span = NUMBERS_TOKENS,
+                                   .tile_tokens = 1,
+                                   .tile_channels = 1,
+                                   .tile_columns = NUMBERS_DIM,
+                                   .scale = is_unit ? NULL : to_device(e, scale, sizeof scale),
+                                   .minimum =
+                                       is_unit ? NULL : to_device(e, minimum, sizeof minimum)};
+    check_numbers(e, f->name, &scheme, x, values, codes);
+    give_back(e);
+}
+
+/* ---- blocks ---- */
+
+/* 32 numbers: any; of one size; zeros; one number of both signs; one sign; ties of a scale that is
+ * a power of two; where 1 / scale, or the scale's f16, is at an end. */
+static void fill_block(float *x, int kind)
+{
+    static const float sizes[] = {127, 15, 31, 16, 8, 1, 2, 4};
+    float const power = kv_bits_float((number_below(2) ? 127 : 110 + number_below(34)) << 23);
+    float const size = sizes[number_below(8)], low = (float)(int)number_below(40) - 30;
+    float const ends[] = {1e-15f, nextafterf(1e-15f, 0), 65504, 65520, 127 * 65520.0f, 1e-45f};
+    uint32_t const end = number_below(6), exponent = number_below(40);
+    for (int i = 0; i < 32; i++) {
+        float const half = (float)number_below(2 * (uint32_t)size + 1) * 0.5f;
+        bool const is_negative = number_word() >> 31;
+        float const sign = is_negative ? -1.0f : 1.0f, any = number_of_exponent(120, 130);
+        switch (kind) {
+        case 0: x[i] = any; break;
+        case 1: x[i] = fabsf(any) * (i % 4 ? 1.0f : 1e-3f) * (low > -10 ? 1.0f : -1.0f); break;
+        case 2: x[i] = sign * (low > 0 ? 0.0f : low); break;
+        case 3: x[i] = low; break;
+        case 4: x[i] = (i == 7 ? size : half) * sign * power; break;
+        case 5: x[i] = ((i == 9 ? size : i == 20 ? 0 : half) + low) * power; break;
+        case 6: x[i] = number_of_exponent(exponent, exponent + 2); break;
+        case 7: x[i] = number_of_exponent(96 + exponent, 98 + exponent); break;
+        case 8: x[i] = sign * ends[end] * (i % 5 ? 1.0f : 0.5f); break;
+        case 9: x[i] = i == (int)exponent % 32 ? 1e4f * sign : any * 1e-3f; break;
+        default: x[i] = number_of_exponent(0, 255); break;
+        }
+    }
+}
+
+static void check_blocks(emulated *e, int32_t format)
+{
+    static float x[NUMBERS], values[NUMBERS];
+    static uint32_t codes[NUMBERS];
+    for (int i = 0; i < NUMBERS; i += 32) {
+        fill_block(x + i, i / 32 % 12 < 10 ? i / 32 % 12 : 4 + i / 32 % 3);
+        block_of(format)(values + i, codes + i, x + i);
+    }
+    kv_cuda_scheme const scheme = {.format = format, .span = NUMBERS_TOKENS};
+    check_numbers(e, kv_format_at((size_t)format)->name, &scheme, x, values, codes);
+    give_back(e);
+}
+
+static void check_all_numbers(emulated *e)
+{
+    for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
+        for (int pass = 0; pass < 3; pass++) {
+            e->set_seed((uint64_t)(3 * format + pass));
+            kv_format_kind const kind = kv_format_at((size_t)format)->kind;
+            bool const is_integer = kind == KV_KIND_INTEGER;
+            if (kind == KV_KIND_BLOCK) check_blocks(e, format);
+            if (kind == KV_KIND_FLOAT || is_integer) check_grid(e, format, false, pass == 0);
+            if (is_integer) check_grid(e, format, true, false);
+        }
+}
+
+#endif
