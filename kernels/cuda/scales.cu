@@ -1,9 +1,9 @@
 /* From ranges to scales as they are stored (scale.h), and the scale above all e4m3 scales.
  *
  * One thread a tile. The largest plain scale is found as an integer, which orders like the floats
- * since none is negative: by atomic maxima of a block, then of all; a last kernel of one thread
- * divides it. Ranges and values beyond float set a flag.
- * Grid (tiles / 256), block 256, registers: at most 32. */
+ * since none is negative, by an atomic maximum; a last kernel of one thread divides it. Ranges and
+ * values beyond float set a flag.
+ * Grid (tiles / 256), block 256; registers: at most 32. */
 #include <float.h>
 
 #include "kernels/cuda/launch.h"
@@ -12,16 +12,11 @@ enum { THREADS = 256 };
 
 __global__ void __launch_bounds__(THREADS) find_largest(const kv_cuda_global a)
 {
-    __shared__ uint32_t largest;
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    const float plain = i < a.tiles ? kv_scale_plain(&a.rule, a.low[i], a.high[i]) : 0.0f;
+    if (i >= a.tiles) return;
+    const float plain = kv_scale_plain(&a.rule, a.low[i], a.high[i]);
     if (!(plain <= FLT_MAX)) atomicOr(a.flags, KV_CUDA_OVERFLOW);
-    if (a.rule.storage != KV_SCALE_E4M3) return;
-    if (threadIdx.x == 0) largest = 0;
-    __syncthreads();
-    atomicMax(&largest, kv_float_bits(plain));
-    __syncthreads();
-    if (threadIdx.x == 0) atomicMax((uint32_t *)a.global, largest);
+    if (a.rule.storage == KV_SCALE_E4M3) atomicMax((uint32_t *)a.global, kv_float_bits(plain));
 }
 
 __global__ void divide_largest(float *global)

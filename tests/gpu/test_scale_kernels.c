@@ -1,8 +1,12 @@
 /* The fit kernels that turn statistics into thresholds, ranges and scales, each on its own, against
- * the same rules (order.h, scale.h) on the host: wherever the largest scale is, every storage at
- * the edges of its numbers, percentiles between any two floats. Usage: test_scale_kernels MODULE */
+ * the same rules (order.h, scale.h, clip.h) on the host: wherever the largest scale is, every
+ * storage at the edges of its numbers, percentiles between any two floats, clip factors of tiles of
+ * any size. Usage: test_scale_kernels MODULE */
 #include <float.h>
 
+#include "kernels/clip.h"
+#include "kernels/format.h"
+#include "kernels/grid.h"
 #include "kernels/order.h"
 #include "tests/gpu/kernels.h"
 
@@ -193,12 +197,137 @@ static void run_percentiles(emulated *e, int n, bool is_outliers, double p0, dou
     give_back(e);
 }
 
+/* ---- clip factors ---- */
+
+enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, TILE_TOKENS = 3, TILE_CHANNELS = 2 };
+enum { SEARCH_ROWS = 9, SEARCH_COLUMNS = 13, SEARCH_TILES = SEARCH_ROWS * SEARCH_COLUMNS };
+
+typedef float value_of(float x, float s, float inverse, float m, float limit);
+
+static value_of *value_of_format(int32_t format, bool is_asymmetric)
+{
+#define VALUE_EXACT(name, NAME)
+#define VALUE_INTEGER(name, NAME)
+#define VALUE_BLOCK(name, NAME)
+#define VALUE_FLOAT(name, NAME)                                                                    \
+    if (format == KV_FORMAT_##NAME) return kv_grid_##name##_value;
+#define KV_ROW(name, NAME, KIND, ...) VALUE_##KIND(name, NAME)
+    KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
+    return is_asymmetric ? kv_asymmetric_value : kv_symmetric_value;
+}
+
+/* Channels c and tokens u of a tile. */
+#define FOR_TILE(tile, c, u)                                                                       \
+    for (int c = (tile) % SEARCH_COLUMNS * TILE_CHANNELS, first_c = c;                             \
+         c < first_c + TILE_CHANNELS && c < SEARCH_DIM; c++)                                       \
+        for (int u = (tile) / SEARCH_COLUMNS * TILE_TOKENS, first_u = u;                           \
+             u < first_u + TILE_TOKENS && u < SEARCH_TOKENS; u++)
+
+/* Of one magnitude, beside codes and the middles of two; or zeros, or nothing that counts. */
+static void fill_tile(float *z, int tile, float limit)
+{
+    float const size = fabsf(draw_edge()), step = size / limit;
+    uint32_t const kind = draw(8);
+    FOR_TILE(tile, c, u)
+    {
+        float const sign = draw(2) ? -1.0f : 1.0f, part = (float)draw(1 << 20) / (1 << 20);
+        float x = sign * size * (draw(3) ? part : part * part * part * part);
+        if (kind == 1) x = sign * step * (float)draw(2 * (uint32_t)fminf(limit, 300) + 1) * 0.5f;
+        if (kind == 2) x = fabsf(x) + size;
+        if (kind == 3) x = -fabsf(x);
+        if (kind == 4 && draw(2)) x = sign * 0.0f;
+        if (kind == 5 && (tile % 3 == 0 || draw(3) == 0)) x = NAN;
+        z[u * SEARCH_DIM + c] = x;
+    }
+}
+
+/* The first factor with the least error (ranges/mse.c). */
+static float best_factor_of(const float *z, int tile, const kv_scale_rule *rule, value_of *value,
+                            float low, float high)
+{
+    double least = INFINITY;
+    float best = 1;
+    for (int k = 0; k < KV_CLIP_FACTORS; k++) {
+        float const f = kv_clip_factor(k);
+        float scale, minimum;
+        double channel[TILE_CHANNELS] = {0};
+        kv_scale_store(&scale, &minimum, rule, low * f, high * f);
+        FOR_TILE(tile, c, u)
+        {
+            float const x = z[u * SEARCH_DIM + c];
+            double const e =
+                (double)value(x, scale, kv_int_inverse(scale), minimum, rule->limit) - (double)x;
+            channel[c % TILE_CHANNELS] += x == x ? e * e : 0.0;
+        }
+        double const error = kv_clip_fold(channel, TILE_CHANNELS);
+        if (error < least) least = error, best = f;
+    }
+    return best;
+}
+
+static void run_search(emulated *e, int32_t format, bool is_asymmetric, int32_t storage)
+{
+    static float z[SEARCH_TOKENS * SEARCH_DIM], low[2][SEARCH_TILES], high[2][SEARCH_TILES];
+    const kv_format *const f = kv_format_at((size_t)format);
+    float const limit = is_asymmetric ? kv_int_levels(f->bits) : f->maximum;
+    kv_scale_rule rule = {storage, is_asymmetric, limit, 0.01f};
+    for (int i = 0; i < SEARCH_TILES; i++) {
+        float least = INFINITY, most = -INFINITY, magnitude = 0;
+        fill_tile(z, i, limit);
+        FOR_TILE(i, c, u)
+        {
+            float const x = z[u * SEARCH_DIM + c];
+            least = fminf(least, x), most = fmaxf(most, x), magnitude = fmaxf(magnitude, fabsf(x));
+        }
+        low[0][i] = low[1][i] = is_asymmetric ? least : 0;
+        high[0][i] = high[1][i] = is_asymmetric ? most : magnitude;
+        float const best = best_factor_of(z, i, &rule, value_of_format(format, is_asymmetric),
+                                          low[0][i], high[0][i]);
+        low[0][i] *= best, high[0][i] *= best;
+    }
+    kv_cuda_search const s = {to_device(e, low[1], sizeof low[1]),
+                              to_device(e, high[1], sizeof high[1]),
+                              {.z = to_device(e, z, sizeof z),
+                               .heads = 1,
+                               .draws = 1,
+                               .tokens = SEARCH_TOKENS,
+                               .head_dim = SEARCH_DIM,
+                               .tile_tokens = TILE_TOKENS,
+                               .tile_channels = TILE_CHANNELS,
+                               .rows = SEARCH_ROWS,
+                               .columns = SEARCH_COLUMNS},
+                              format,
+                              rule,
+                              to_device(e, &rule.global, sizeof rule.global)};
+    DO(e, search, &s);
+    to_host(e, low[1], s.low, sizeof low[1]);
+    to_host(e, high[1], s.high, sizeof high[1]);
+    for (int i = 0; i < SEARCH_TILES; i++)
+        CHECK(same(low[0][i], low[1][i]) && same(high[0][i], high[1][i]),
+              "%s, storage %d, tile %d: %.9g ... %.9g, expected %.9g ... %.9g", f->name, storage, i,
+              low[1][i], high[1][i], low[0][i], high[0][i]);
+    give_back(e);
+}
+
+static void run_searches(emulated *e)
+{
+    for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
+        if (kv_format_at((size_t)format)->kind == KV_KIND_FLOAT)
+            run_search(e, format, false, KV_SCALE_F32);
+    for (int32_t storage = 0; storage < KV_SCALE_COUNT; storage++) {
+        run_search(e, KV_FORMAT_INT4, false, storage);
+        run_search(e, KV_FORMAT_INT3, true, storage);
+    }
+}
+
 int main(int argc, char **argv)
 {
     emulated e = emulated_open(argc, argv);
     run_places(&e);
     run_overflow(&e);
     run_storages(&e);
+    run_searches(&e);
     run_percentiles(&e, 1, false, 99.3, 0);
     run_percentiles(&e, 2, false, 2.5, 97.5);
     run_percentiles(&e, 2, true, 0.5, 99.5);
