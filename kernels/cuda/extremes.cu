@@ -20,13 +20,15 @@ typedef struct {
     unsigned lanes, slices, parts, tile_tokens;
 } shape;
 
-/* The extremes of a tile's lanes; -0 and 0 may stand for each other. */
+/* The extremes of a tile's lanes in the first of them; -0 and 0 may stand for each other. */
 static __device__ __forceinline__ void combine(float *low, float *high, unsigned lanes)
 {
-    for (unsigned step = lanes / 2; step > 0; step /= 2) {
-        *low = fminf(*low, __shfl_xor_sync(0xffffffffu, *low, step));
-        *high = fmaxf(*high, __shfl_xor_sync(0xffffffffu, *high, step));
-    }
+    unsigned step = lanes;
+    do {
+        step /= 2;
+        *low = fminf(*low, __shfl_down_sync(0xffffffffu, *low, step));
+        *high = fmaxf(*high, __shfl_down_sync(0xffffffffu, *high, step));
+    } while (step > 1);
 }
 
 __global__ void __launch_bounds__(THREADS) find_extremes(const kv_cuda_extremes a, const shape s)

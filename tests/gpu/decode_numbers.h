@@ -197,17 +197,30 @@ static void check_grid(emulated *e, int32_t format, bool is_asymmetric, bool is_
 
 /* ---- blocks ---- */
 
-/* 32 numbers: any; of one size; zeros; one number of both signs; one sign; ties of a scale that is
- * a power of two; where 1 / scale, or the scale's f16, is at an end. */
-static void fill_block(float *x, int kind)
+/* A number of steps of a block's scale, whole or in the middle of two codes, at most `steps`. */
+static float number_of_steps(int32_t format, uint32_t steps)
 {
-    static const float sizes[] = {127, 15, 31, 16, 8, 1, 2, 4};
-    float const power = kv_bits_float((number_below(2) ? 127 : 110 + number_below(34)) << 23);
-    float const size = sizes[number_below(8)], low = (float)(int)number_below(40) - 30;
+    uint32_t const k = number_below(2 * steps + 1);
+    if (format != KV_FORMAT_IQ4_NL) return (float)k * 0.5f;
+    return fabsf(kv_iq4_nl_value(k % 15) + kv_iq4_nl_value(k % 15 + 1)) * 0.5f;
+}
+
+/* 32 numbers: any; of one sign; zeros; one number of both signs; where 1 / scale or the scale's f16
+ * is at an end; an outlier; and codes and their middles, from zero and from a minimum, of scales
+ * that are powers of two and of any. */
+static void fill_block(float *x, int kind, int32_t format)
+{
+    uint32_t const bits = (uint32_t)kv_format_at((size_t)format)->bits, lead = number_below(32);
+    uint32_t const all[] = {127, (1u << bits) - 1, 1u << (bits - 1)};
+    uint32_t const steps = all[number_below(3)], last = lead ^ (1 + number_below(31));
     float const ends[] = {1e-15f, nextafterf(1e-15f, 0), 65504, 65520, 127 * 65520.0f, 1e-45f};
-    uint32_t const end = number_below(6), exponent = number_below(40);
-    for (int i = 0; i < 32; i++) {
-        float const half = (float)number_below(2 * (uint32_t)size + 1) * 0.5f;
+    float const end = ends[number_below(6)], low = (float)(int)number_below(40) - 30;
+    float const power = kv_bits_float((number_below(2) ? 127 : 110 + number_below(34)) << 23);
+    float const step = fabsf(number_of_exponent(115, 135)) / (float)steps;
+    uint32_t const exponent = number_below(40);
+    for (uint32_t i = 0; i < 32; i++) {
+        float const some = number_of_steps(format, steps), top = (float)steps;
+        float const up = i == lead ? top : some, from = i == last ? 0 : up;
         bool const is_negative = number_word() >> 31;
         float const sign = is_negative ? -1.0f : 1.0f, any = number_of_exponent(120, 130);
         switch (kind) {
@@ -215,13 +228,15 @@ static void fill_block(float *x, int kind)
         case 1: x[i] = fabsf(any) * (i % 4 ? 1.0f : 1e-3f) * (low > -10 ? 1.0f : -1.0f); break;
         case 2: x[i] = sign * (low > 0 ? 0.0f : low); break;
         case 3: x[i] = low; break;
-        case 4: x[i] = (i == 7 ? size : half) * sign * power; break;
-        case 5: x[i] = ((i == 9 ? size : i == 20 ? 0 : half) + low) * power; break;
+        case 4: x[i] = up * sign * power; break;
+        case 5: x[i] = (from + low) * power; break;
         case 6: x[i] = number_of_exponent(exponent, exponent + 2); break;
         case 7: x[i] = number_of_exponent(96 + exponent, 98 + exponent); break;
-        case 8: x[i] = sign * ends[end] * (i % 5 ? 1.0f : 0.5f); break;
-        case 9: x[i] = i == (int)exponent % 32 ? 1e4f * sign : any * 1e-3f; break;
-        default: x[i] = number_of_exponent(0, 255); break;
+        case 8: x[i] = sign * end * (i % 5 ? 1.0f : 0.5f); break;
+        case 9: x[i] = i == lead ? 1e4f * sign : any * 1e-3f; break;
+        case 10: x[i] = number_of_exponent(0, 255); break;
+        case 11: x[i] = i == last ? low * step : (from + low) * step; break;
+        default: x[i] = i == lead ? top * step * sign : number_near(some * step); break;
         }
     }
 }
@@ -231,7 +246,7 @@ static void check_blocks(emulated *e, int32_t format)
     static float x[NUMBERS], values[NUMBERS];
     static uint32_t codes[NUMBERS];
     for (int i = 0; i < NUMBERS; i += 32) {
-        fill_block(x + i, i / 32 % 12 < 10 ? i / 32 % 12 : 4 + i / 32 % 3);
+        fill_block(x + i, i / 32 % 16, format);
         block_of(format)(values + i, codes + i, x + i);
     }
     kv_cuda_scheme const scheme = {.format = format, .span = NUMBERS_TOKENS};
