@@ -138,9 +138,15 @@ static kv_status create(attending *d, const kv_cuda_options *options, const kv_c
     named_ones.keys = d->keys.quantizers, named_ones.n_keys = d->keys.n;
     named_ones.values = d->values.quantizers, named_ones.n_values = d->values.n;
     KV_TRY(kv_cuda_plan_attention(&plan, options, d->layer, &named_ones, free_bytes, err));
-    KV_TRY(kv_cuda_attention_create(&d->a, cuda, d->layer, &plan, d->keys.quantizers, d->keys.n,
-                                    d->values.quantizers, d->values.n, plan.rows, plan.rows,
-                                    d->n_rows, err));
+    kv_cuda_request const request = {.layer = d->layer,
+                                     .keys = d->keys.quantizers,
+                                     .values = d->values.quantizers,
+                                     .n_keys = d->keys.n,
+                                     .n_values = d->values.n,
+                                     .rows = plan.rows,
+                                     .outs = plan.rows,
+                                     .queries = d->n_rows};
+    KV_TRY(kv_cuda_attention_create(&d->a, cuda, &plan, &request, err));
     size_t const heads = (size_t)plan.heads, rows = (size_t)plan.rows;
     KV_TRY(kv_cuda_take((void **)&d->on_device, &d->a.wave.memory,
                         plan.heads * plan.rows * head_dim, sizeof *d->on_device, err));

@@ -68,34 +68,33 @@ done:
 }
 
 kv_status kv_cuda_attention_create(kv_cuda_attention *a, const kv_cuda_module *cuda,
-                                   const kv_layer *layer, const kv_cuda_plan *plan,
-                                   const kv_quantizer *keys, int64_t n_keys,
-                                   const kv_quantizer *values, int64_t n_values, int64_t rows,
-                                   int64_t outs, int64_t queries, kv_error *err)
+                                   const kv_cuda_plan *plan, const kv_cuda_request *r,
+                                   kv_error *err)
 {
     kv_status status = KV_OK;
+    const kv_layer *const layer = r->layer;
     int64_t const heads = plan->heads, head_dim = layer->head_dim;
     bool wants_pre_rope = false;
     *a = (kv_cuda_attention){.layer = layer,
                              .plan = *plan,
-                             .keys = {.quantizers = keys, .is_key = true, .n = n_keys},
-                             .values = {.quantizers = values, .n = n_values},
+                             .keys = {.quantizers = r->keys, .is_key = true, .n = r->n_keys},
+                             .values = {.quantizers = r->values, .n = r->n_values},
                              .tiles = (layer->tokens + KV_CUDA_TOKENS - 1) / KV_CUDA_TOKENS,
-                             .rows = rows,
-                             .outs = outs,
-                             .queries = queries};
-    for (int64_t i = 0; i < n_keys; i++) wants_pre_rope |= keys[i].is_pre_rope;
+                             .rows = r->rows,
+                             .outs = r->outs,
+                             .queries = r->queries};
+    for (int64_t i = 0; i < r->n_keys; i++) wants_pre_rope |= r->keys[i].is_pre_rope;
     KV_TRY(kv_cuda_wave_create(&a->wave, cuda, layer, heads, wants_pre_rope, err));
     KV_TRY(make_side(&a->keys, a, err));
     KV_TRY(make_side(&a->values, a, err));
     KV_TRY(make_host_lists(a, err));
     KV_TRY(make_device_lists(a, err));
-    KV_TRY(take(&a->query, a, heads * queries, head_dim, sizeof *a->query, err));
-    KV_TRY(take(&a->logits, a, heads * rows, plan->stride, sizeof *a->logits, err));
-    KV_TRY(take(&a->row, a, heads, rows, sizeof *a->row, err));
+    KV_TRY(take(&a->query, a, heads * r->queries, head_dim, sizeof *a->query, err));
+    KV_TRY(take(&a->logits, a, heads * r->rows, plan->stride, sizeof *a->logits, err));
+    KV_TRY(take(&a->row, a, heads, r->rows, sizeof *a->row, err));
     KV_TRY(take(&a->decoded, a, heads * plan->slots, layer->tokens * head_dim, sizeof *a->decoded,
                 err));
-    KV_TRY(take(&a->partial, a, heads * outs * plan->splits, head_dim, sizeof *a->partial, err));
+    KV_TRY(take(&a->partial, a, heads * r->outs * plan->splits, head_dim, sizeof *a->partial, err));
 done:
     return status;
 }

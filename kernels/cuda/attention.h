@@ -38,17 +38,22 @@ typedef struct {
     kv_cuda_lists host, device;
     float *query, *logits, *partial, *decoded; /* [heads][queries][D] ... as in device.h */
     kv_cuda_row *row;
-    int64_t first_token,
-        end_token; /* what the block's rows see, from a multiple of KV_CUDA_SUM on */
+    /* What the block's rows see, from a multiple of KV_CUDA_SUM on. */
+    int64_t first_token, end_token;
 } kv_cuda_attention;
 
+/* What attention is asked for: rows and outs of a block, queries of a kv head. */
+typedef struct {
+    const kv_layer *layer;
+    const kv_quantizer *keys, *values;
+    int64_t n_keys, n_values, rows, outs, queries;
+} kv_cuda_request;
+
 /* Everything for a plan, with the lists empty. Free with kv_cuda_attention_free after success or
- * failure. rows and outs are those of the largest block. */
+ * failure. */
 kv_status kv_cuda_attention_create(kv_cuda_attention *a, const kv_cuda_module *cuda,
-                                   const kv_layer *layer, const kv_cuda_plan *plan,
-                                   const kv_quantizer *keys, int64_t n_keys,
-                                   const kv_quantizer *values, int64_t n_values, int64_t rows,
-                                   int64_t outs, int64_t queries, kv_error *err);
+                                   const kv_cuda_plan *plan, const kv_cuda_request *request,
+                                   kv_error *err);
 void kv_cuda_attention_free(kv_cuda_attention *a);
 
 /* Moves to the heads from `first` on: tensors and queries (query [G][queries][D] on the host). */
@@ -67,10 +72,11 @@ kv_status kv_cuda_start_decode(const kv_cuda_attention *a, const kv_cuda_side *s
 void kv_cuda_add_chunks(kv_cuda_attention *a, int64_t scheme, int64_t first, int64_t n);
 
 /* Sends the lists of work rows, or of out rows. */
-kv_status kv_cuda_send_outs(const kv_cuda_attention *a, kv_error *err);
 kv_status kv_cuda_send_rows(const kv_cuda_attention *a, kv_error *err);
+kv_status kv_cuda_send_outs(const kv_cuda_attention *a, kv_error *err);
 
-/* Sends the chunks that were added since the last launch and starts the kernel. */
+/* Sends the chunks that were added since the last launch and starts the kernel; zeroes_small as in
+ * device.h. */
 kv_status kv_cuda_start_logits(kv_cuda_attention *a, kv_error *err);
 kv_status kv_cuda_start_outputs(kv_cuda_attention *a, bool zeroes_small, kv_error *err);
 

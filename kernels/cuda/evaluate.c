@@ -84,9 +84,15 @@ static kv_status create(evaluating *e, const kv_cuda_options *options, const kv_
     KV_TRY(cuda->free_bytes(&free_bytes, err));
     KV_TRY(kv_cuda_plan_evaluation(&plan, options, e->layer, what, free_bytes, err));
     int64_t const heads = plan.heads, rows = plan.rows * (1 + plan.group), outs = plan.outs;
-    KV_TRY(kv_cuda_attention_create(&e->a, cuda, e->layer, &plan, what->keys, what->n_keys,
-                                    what->values, what->n_values, rows, outs, e->measured->rows,
-                                    err));
+    kv_cuda_request const request = {.layer = e->layer,
+                                     .keys = what->keys,
+                                     .values = what->values,
+                                     .n_keys = what->n_keys,
+                                     .n_values = what->n_values,
+                                     .rows = rows,
+                                     .outs = outs,
+                                     .queries = e->measured->rows};
+    KV_TRY(kv_cuda_attention_create(&e->a, cuda, &plan, &request, err));
     KV_TRY(kv_cuda_take((void **)&e->comparison, &e->a.wave.memory, heads * rows,
                         sizeof *e->comparison, err));
     KV_TRY(

@@ -146,20 +146,11 @@ done:
 
 /* ---- what steps see ---- */
 
-static kv_status prepare(const fitting *f, float *z, const float *x, int transforms, bool marks,
-                         bool checks_kept, unsigned long long *kept, kv_error *err)
+/* With what is the same for every step filled in. */
+static kv_status prepare(const fitting *f, kv_cuda_prepare a, kv_error *err)
 {
-    kv_cuda_prepare const a = {.z = z,
-                               .x = x,
-                               .heads = heads_of(f),
-                               .tokens = f->head.tokens,
-                               .head_dim = f->head.head_dim,
-                               .scheme = f->scheme,
-                               .transforms = transforms,
-                               .marks = marks,
-                               .checks_kept = checks_kept,
-                               .flags = f->wave->flags,
-                               .kept = kept};
+    a.heads = heads_of(f), a.tokens = f->head.tokens, a.head_dim = f->head.head_dim;
+    a.scheme = f->scheme, a.flags = f->wave->flags;
     return f->wave->cuda->prepare(&a, err);
 }
 
@@ -172,7 +163,8 @@ static kv_status see(seen *out, const fitting *f, int transforms, bool marks, kv
     *out = (seen){f->x + f->scheme.first * d, 1, span, f->head.tokens * d, 0};
     if (!marks && !has_transforms(f->q, transforms)) return KV_OK;
     KV_TRY(kv_cuda_take((void **)&z, &f->wave->memory, heads_of(f) * span * d, sizeof *z, err));
-    KV_TRY(prepare(f, z, f->x, transforms, marks, false, NULL, err));
+    kv_cuda_prepare const a = {.z = z, .x = f->x, .transforms = transforms, .marks = marks};
+    KV_TRY(prepare(f, a, err));
     *out = (seen){z, 1, span, span * d, 0};
 done:
     return status;
@@ -191,9 +183,12 @@ static kv_status see_draws(seen *out, const fitting *f, bool marks, kv_error *er
     if (!is_plain)
         KV_TRY(kv_cuda_take((void **)&z, memory, draws * heads * span * d, sizeof *z, err));
     for (int64_t i = 0; i < draws; i++) {
-        float *const to = is_plain ? NULL : z + i * heads * span * d;
+        kv_cuda_prepare const a = {.z = is_plain ? NULL : z + i * heads * span * d,
+                                   .x = x + i * size,
+                                   .transforms = KV_TRANSFORM_COUNT,
+                                   .marks = marks};
         KV_TRY(kv_cuda_wave_tensor(x + i * size, f->wave, f->tensor, i + 1, err));
-        KV_TRY(prepare(f, to, x + i * size, KV_TRANSFORM_COUNT, marks, false, NULL, err));
+        KV_TRY(prepare(f, a, err));
     }
     *out = is_plain ? (seen){x + f->scheme.first * d, draws, span, f->head.tokens * d, size}
                     : (seen){z, draws, span, span * d, heads * span * d};
@@ -256,23 +251,24 @@ done:
     return status;
 }
 
-/* What a transform learns on the device, and where its numbers per channel go. */
+/* What a transform learns on the device, and where its numbers per channel go: learn_NAME for each
+ * row of KV_TRANSFORM_TABLE. */
 typedef struct {
     kv_status (*statistic)(const fitting *f, kv_fit *host, const seen *s, kv_error *err);
     size_t channel; /* the member of `fitting` */
     bool is_of_head;
 } learning;
-static const learning learnings[] = {
-    [KV_TRANSFORM_CENTER] = {center_statistic, offsetof(fitting, mean), true},
-    [KV_TRANSFORM_SMOOTH] = {smooth_statistic, offsetof(fitting, divisor), true},
-    [KV_TRANSFORM_HADAMARD] = {NULL, offsetof(fitting, signs), false},
-};
-_Static_assert(sizeof learnings / sizeof *learnings == KV_TRANSFORM_COUNT,
-               "every transform is learnt on the device, too");
+static const learning learn_center = {center_statistic, offsetof(fitting, mean), true};
+static const learning learn_smooth = {smooth_statistic, offsetof(fitting, divisor), true};
+static const learning learn_hadamard = {NULL, offsetof(fitting, signs), false};
+
+#define KV_ROW(name, ...) &learn_##name,
+static const learning *const learnings[] = {KV_TRANSFORM_TABLE(KV_ROW)};
+#undef KV_ROW
 
 static kv_status upload_channel(const fitting *f, const kv_fit *host, int transform, kv_error *err)
 {
-    const learning *const l = &learnings[transform];
+    const learning *const l = learnings[transform];
     const float *const from = host->transforms[transform].channel;
     float *to;
     memcpy(&to, (const char *)f + l->channel, sizeof to);
@@ -297,7 +293,7 @@ static kv_status learn_transforms(const fitting *f, kv_error *err)
         if (transform < KV_TRANSFORM_COUNT) {
             seen s;
             KV_TRY(see(&s, f, transform, false, err));
-            KV_TRY(learnings[transform].statistic(f, host, &s, err));
+            KV_TRY(learnings[transform]->statistic(f, host, &s, err));
         }
         KV_TRY(kv_fit_end_pass(host, err));
         if (transform < KV_TRANSFORM_COUNT) KV_TRY(upload_channel(f, host, transform, err));
@@ -345,15 +341,19 @@ static kv_status find_outliers(const fitting *f, int64_t *kept, kv_error *err)
                               heads_of(f) * kv_grid_tiles(&f->vectors), true, err));
     KV_TRY(
         kv_cuda_take_zeros((void **)&counts, &f->wave->memory, heads_of(f), sizeof *counts, err));
-    KV_TRY(prepare(f, NULL, f->x, KV_TRANSFORM_COUNT, true, false, counts, err));
+    kv_cuda_prepare const count = {
+        .x = f->x, .transforms = KV_TRANSFORM_COUNT, .marks = true, .kept = counts};
+    KV_TRY(prepare(f, count, err));
     KV_TRY(f->wave->cuda->download(kept, counts, heads_of(f) * (int64_t)sizeof *counts, err));
 done:
     return status;
 }
 
+/* Before the search of range=mse; range=unit has none. */
 static kv_status find_range(float *low, float *high, const fitting *f, const kv_cuda_tiles *tiles,
                             kv_error *err)
 {
+    _Static_assert(KV_RANGE_COUNT == 4, "a range rule needs its case here");
     bool const is_pair = f->q->is_asymmetric;
     double const p = f->q->range_value;
     if (f->q->range == KV_RANGE_PERCENTILE) {
@@ -449,10 +449,11 @@ kv_status kv_cuda_fit(kv_cuda_scheme *out, int64_t *bits, kv_cuda_wave *wave, co
     KV_TRY(start(&f, wave, q, tensor, err));
     size_t const mark = wave->memory.n;
     KV_TRY(kv_allocate((void **)&kept, (size_t)wave->heads, sizeof *kept, err));
-    KV_TRY(prepare(&f, NULL, f.x, 0, false, true, NULL, err));
+    kv_cuda_prepare const check = {.x = f.x, .checks_kept = true};
+    kv_cuda_prepare const transformed = {.x = f.x, .transforms = KV_TRANSFORM_COUNT};
+    KV_TRY(prepare(&f, check, err));
     if (f.has_transforms) KV_TRY(learn_transforms(&f, err));
-    if (f.has_transforms)
-        KV_TRY(prepare(&f, NULL, f.x, KV_TRANSFORM_COUNT, false, false, NULL, err));
+    if (f.has_transforms) KV_TRY(prepare(&f, transformed, err));
     if (f.keep_low) KV_TRY(find_outliers(&f, kept, err));
     if (!f.has_range) KV_TRY(check_values(&f, err));
     if (f.scale) KV_TRY(find_scales(&f, err));
