@@ -1,5 +1,5 @@
-/* Layers and quantizers for test_backend.c: layers in memory whose numbers are awkward, lists of
- * quantizers given as text, and quantizers drawn from all settings there are. */
+/* Layers and quantizers for tests of the backend: layers in memory whose numbers are awkward, lists
+ * of quantizers given as text, and quantizers drawn from all settings there are. */
 #ifndef KVANT_TESTS_GPU_BACKEND_CASES_H
 #define KVANT_TESTS_GPU_BACKEND_CASES_H
 
