@@ -2,8 +2,8 @@
  * schemes (a key and a value quantizer each, each pair evaluated), drawn on the device from a
  * Philox recipe.
  *
- *     bench_cuda WATCH MODULE [TOKENS [RUNS]]    WATCH: watch.c's module, MODULE: the one that
- * works bench_cuda schemes                         the schemes, for tests/bench/cuda_sweep.py
+ *     bench_cuda WATCH MODULE [TOKENS [RUNS]]    watch.c's module, and the one that works
+ *     bench_cuda schemes                         the schemes, for tests/bench/cuda_sweep.py
  *
  * Times are medians of RUNS after one that warms up, by the wall clock, from the request to the
  * measurements on the host, drawing of tensors included. `alike` leaves out total variation and
