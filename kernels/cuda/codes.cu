@@ -1,8 +1,7 @@
 /* Codes of a whole tensor under one scheme: what tests compare, and what levels are counted from.
  *
  * As decode.cu, with codes instead of values, and nothing to undo. Grid (tiles of ROWS tokens,
- * heads), block 128. Dynamic shared: three tiles and a block of 32 channels a thread, 30 KiB at
- * head_dim 128; registers: at most 128. */
+ * heads), block 128. Dynamic shared: three tiles, 25 KiB at head_dim 128; registers: at most 128. */
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/quantize.h"
@@ -32,10 +31,9 @@ part_float_codes(uint32_t *k, const float *z, const kv_part_scales &scales, int3
 #define BLOCK_CODES_BLOCK(name, NAME)                                                              \
     case KV_FORMAT_##NAME:                                                                         \
         kv_block_through<uint32_t, kv_##name##_block, kv_##name##_encode_block,                    \
-                         kv_##name##_block_codes>(k, &block->name, x);                             \
+                         kv_##name##_block_codes>(k, x);                                           \
         break;
-static __device__ __forceinline__ void block_codes(uint32_t *k, kv_any_block *block, const float *x,
-                                                   int32_t format)
+static __device__ __forceinline__ void block_codes(uint32_t *k, const float *x, int32_t format)
 {
     switch (format) {
 #define KV_ROW(name, NAME, KIND, ...) BLOCK_CODES_##KIND(name, NAME)
@@ -94,7 +92,7 @@ __global__ void __launch_bounds__(THREADS, 4) codes(const kv_cuda_codes a)
     const int d = (int)a.head_dim, stride = kv_tile_stride(d), tile = ROWS * stride;
     float *const y = (float *)memory;
     uint32_t *const k = (uint32_t *)(y + 2 * tile);
-    const kv_decode_room room = {y, y + tile, (kv_any_block *)(k + tile), d, stride};
+    const kv_decode_room room = {y, y + tile, d, stride};
     const int64_t head = blockIdx.y, first = (int64_t)blockIdx.x * ROWS;
     const int count = (int)(a.tokens - first < ROWS ? a.tokens - first : ROWS);
     const kv_cuda_scheme &s = a.scheme;
@@ -107,8 +105,7 @@ __global__ void __launch_bounds__(THREADS, 4) codes(const kv_cuda_codes a)
 kv_status kv_cuda_launch_codes(const kv_cuda_codes *a, kv_error *err)
 {
     const int64_t tile = ROWS * (int64_t)kv_tile_stride(a->head_dim);
-    const int64_t bytes =
-        3 * tile * (int64_t)sizeof(float) + THREADS * (int64_t)sizeof(kv_any_block);
+    const int64_t bytes = 3 * tile * (int64_t)sizeof(float);
     if (a->heads < 1 || a->tokens < 1) return KV_OK;
     const kv_status status = kv_cuda_shared((const void *)codes, "codes", bytes, err);
     if (status != KV_OK) return status;

@@ -4,8 +4,8 @@
  * shared memory (decode.cuh), rotated where the scheme is in pre-RoPE position, its error added up,
  * stored. The tile comes from device memory for the first scheme and from the cache for the others.
  *
- * Grid (tiles, heads), block 128. Dynamic shared: two tiles and a block of 32 channels a thread, 39
- * KiB at head_dim 128; registers: at most 128. */
+ * Grid (tiles, heads), block 128. Dynamic shared: two tiles, 33 KiB at head_dim 128; registers: at
+ * most 128. */
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rope.cuh"
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(THREADS) decode(const kv_cuda_decode a)
     const int count = (int)(a.tokens - first < KV_CUDA_TOKENS ? a.tokens - first : KV_CUDA_TOKENS);
     const int64_t plane = head * a.tokens * d, tile = plane + first * d;
     float *const y = (float *)memory, *const z = y + KV_CUDA_TOKENS * stride;
-    const kv_decode_room room = {y, z, (kv_any_block *)(z + KV_CUDA_TOKENS * stride), d, stride};
+    const kv_decode_room room = {y, z, d, stride};
     bool is_finite = true;
     for (int64_t i = 0; i < a.n; i++) {
         const kv_cuda_scheme &s = a.schemes[i];
@@ -68,8 +68,7 @@ __global__ void __launch_bounds__(THREADS) decode(const kv_cuda_decode a)
 kv_status kv_cuda_launch_decode(const kv_cuda_decode *a, kv_error *err)
 {
     const int64_t tile = KV_CUDA_TOKENS * (int64_t)kv_tile_stride(a->head_dim);
-    const int64_t bytes =
-        2 * tile * (int64_t)sizeof(float) + THREADS * (int64_t)sizeof(kv_any_block);
+    const int64_t bytes = 2 * tile * (int64_t)sizeof(float);
     if (a->heads < 1 || a->tokens < 1 || a->n < 1) return KV_OK;
     const kv_status status = kv_cuda_shared((const void *)decode, "decode", bytes, err);
     if (status != KV_OK) return status;

@@ -2,7 +2,7 @@
  * those of kv_fit_decode (quantize_decode.c).
  *
  * Rows and channels belong to warps and lanes as in transform.cuh. Grids work element by element;
- * of formats that own blocks of 32 channels a thread takes a whole block, encoded in shared memory.
+ * of formats that own blocks of 32 channels a thread takes a whole block, encoded in registers.
  * All is expanded over KV_FORMAT_TABLE: a new format needs no edit here. */
 #ifndef KVANT_KERNELS_CUDA_DECODE_CUH
 #define KVANT_KERNELS_CUDA_DECODE_CUH
@@ -11,22 +11,10 @@
 #include "kernels/format.h"
 #include "kernels/grid.h"
 
-/* One encoded block of any format. */
-#define KV_MEMBER_EXACT(name)
-#define KV_MEMBER_INTEGER(name)
-#define KV_MEMBER_FLOAT(name)
-#define KV_MEMBER_BLOCK(name)         kv_##name##_block name;
-#define KV_ROW(name, NAME, KIND, ...) KV_MEMBER_##KIND(name)
-typedef union {
-    KV_FORMAT_TABLE(KV_ROW)
-} kv_any_block;
-#undef KV_ROW
-
-/* The memory of a block of threads: values y and what they are made of, z, [tokens][stride] each,
- * and [threads] encoded blocks. */
+/* The memory of a block of threads: values y and what they are made of, z, [tokens][stride] each.
+ */
 typedef struct {
     float *y, *z;
-    kv_any_block *blocks;
     int d, stride; /* d: head_dim */
 } kv_decode_room;
 
@@ -118,15 +106,16 @@ static __device__ __noinline__ void kv_part_grid(T *out, const float *z, const k
 /* Encodes x [32] and writes out [32], its values or codes. */
 template <class T, class Block, void encode(Block *, const float *),
           void function(T *, const Block *)>
-static __device__ __noinline__ void kv_block_through(T *out, Block *block, const float *x)
+static __device__ __noinline__ void kv_block_through(T *out, const float *x)
 {
-    encode(block, x);
-    function(out, block);
+    Block block; /* in registers: every index is a constant */
+    encode(&block, x);
+    function(out, &block);
 }
 
 /* What a block format makes of z; `through` is kv_block_through by format. It sees zeros where
  * outliers are kept: y, which out may be, has what it sees. */
-template <class T, void through(T *, kv_any_block *, const float *, int32_t)>
+template <class T, void through(T *, const float *, int32_t)>
 static __device__ __forceinline__ void
 kv_part_blocks(T *out, float *y, const float *z, const kv_decode_room &room,
                const kv_cuda_scheme &s, const kv_quantized &part)
@@ -141,7 +130,7 @@ kv_part_blocks(T *out, float *y, const float *z, const kv_decode_room &room,
     const int columns = room.d / 32;
     for (int i = threadIdx.x; i < part.n * columns; i += blockDim.x) {
         const int at = i / columns * room.stride + i % columns * 32;
-        through(out + at, room.blocks + threadIdx.x, y + at, s.format);
+        through(out + at, y + at, s.format);
     }
     __syncthreads();
 }
@@ -179,10 +168,9 @@ kv_part_float_values(float *y, const float *z, const kv_part_scales &scales, int
 #define KV_BLOCK_VALUES_BLOCK(name, NAME)                                                          \
     case KV_FORMAT_##NAME:                                                                         \
         kv_block_through<float, kv_##name##_block, kv_##name##_encode_block,                       \
-                         kv_##name##_decode_block>(y, &block->name, x);                            \
+                         kv_##name##_decode_block>(y, x);                                          \
         break;
-static __device__ __forceinline__ void kv_block_values(float *y, kv_any_block *block,
-                                                       const float *x, int32_t format)
+static __device__ __forceinline__ void kv_block_values(float *y, const float *x, int32_t format)
 {
     switch (format) {
 #define KV_ROW(name, NAME, KIND, ...) KV_BLOCK_VALUES_##KIND(name, NAME)

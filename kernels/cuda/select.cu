@@ -23,7 +23,7 @@ typedef struct {
 static __device__ __forceinline__ int first_of(const target *target, int targets, uint32_t prefix)
 {
     int k = 0;
-    while (k < targets && target[k].prefix != prefix) k++;
+    while (target[k].prefix != prefix && ++k < targets) continue;
     return k;
 }
 
@@ -34,10 +34,12 @@ static __device__ __forceinline__ void count(uint32_t counts[TARGETS][DIGITS], c
 {
     const kv_cuda_tiles &t = a.tiles;
     const int64_t c = p.c + threadIdx.x % lanes, u = p.u + threadIdx.x / lanes;
-    for (int64_t head = p.head; head < p.head_end; head++)
-        for (int64_t draw = 0; draw < t.draws; draw++)
-            for (int64_t token = u; token < p.u_end; token += blockDim.x / lanes) {
-                const float *z = t.z + head * t.head_stride + draw * t.draw_stride;
+    int64_t head = p.head;
+    do {
+        int64_t draw = 0;
+        do {
+            const float *z = t.z + head * t.head_stride + draw * t.draw_stride;
+            for (int64_t token = u; token < p.u_end; token += blockDim.x / lanes)
                 for (int64_t i = c; i < p.c_end; i += lanes) {
                     const float x = z[token * t.head_dim + i];
                     if (x != x) continue;
@@ -45,7 +47,8 @@ static __device__ __forceinline__ void count(uint32_t counts[TARGETS][DIGITS], c
                     const int k = first_of(target, 2 * a.n, digits >> BITS);
                     if (k < 2 * a.n) atomicAdd(&counts[k][digits % DIGITS], 1);
                 }
-            }
+        } while (++draw < t.draws);
+    } while (++head < p.head_end);
 }
 
 /* How many elements up to and with this lane's digits there are, of `mine` each. */
@@ -92,12 +95,13 @@ __global__ void __launch_bounds__(MANY) find_statistics(const kv_cuda_select a, 
 {
     __shared__ uint32_t counts[TARGETS][DIGITS];
     __shared__ target found[TARGETS];
-    const int k = threadIdx.x / WARP, targets = 2 * a.n;
+    const unsigned k = threadIdx.x / WARP, targets = 2 * a.n;
     const kv_tile_part part = kv_tile_part_of(a.tiles, blockIdx.x);
     if (threadIdx.x < TARGETS) found[threadIdx.x].prefix = 0;
     for (int left = FIRST; left >= 0; left -= BITS) {
-        for (int i = threadIdx.x; i < targets * DIGITS; i += blockDim.x)
-            counts[i / DIGITS][i % DIGITS] = 0;
+        unsigned i = threadIdx.x;
+        do counts[i / DIGITS][i % DIGITS] = 0;
+        while ((i += blockDim.x) < TARGETS * DIGITS);
         __syncthreads();
         count(counts, found, a, part, left, lanes);
         const int from = k < targets ? first_of(found, targets, found[k].prefix) : 0;

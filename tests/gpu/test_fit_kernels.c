@@ -20,11 +20,11 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(state >> 33) % below;
 }
 
-static float draw_real(void) /* roughly normal */
+static float draw_real(void) /* roughly normal, of all bits */
 {
     float sum = 0;
     for (int i = 0; i < 4; i++) sum += (float)draw(1 << 20) / (float)(1 << 20) - 0.5f;
-    return sum;
+    return sum * 1.2345678f;
 }
 
 typedef enum {
@@ -38,6 +38,8 @@ typedef enum {
     MAGNITUDES,
     BIG,     /* max - min does not overflow, times a limit it would */
     RISING,  /* the extremes come last */
+    HIGH,    /* the largest digits that select finds */
+    DEEP,    /* the smallest */
     HUGE,    /* max - min overflows */
     LARGEST, /* limit * scale overflows where the scale is rounded up */
     LARGE,   /* beyond f16 */
@@ -62,6 +64,8 @@ static void fill(float *x, int64_t n, int64_t d, input kind)
         if (kind == TIES) x[i] = rintf(4 * z) * 0.5f;
         if (kind == MAGNITUDES) x[i] = z * expf((float)draw(40) - 30.0f);
         if (kind == BIG) x[i] = 1e37f * z;
+        if (kind == HIGH) x[i] = 1e36f * fabsf(z);
+        if (kind == DEEP) x[i] = -1e36f * fabsf(z);
         if (kind == RISING) x[i] = (i % 2 ? 0.25f : -0.25f) * (float)i;
         if (kind == HUGE) x[i] = i % 2 ? 3e38f : -3e38f;
         if (kind == LARGEST) x[i] = i % 5 ? z : FLT_MAX;
@@ -148,6 +152,9 @@ static const fit_case cases[] = {
     {"int8/head:percentile=100:zero", 1, 17, 64, NOISE},
     {"int8/channel:percentile=99:zero", 1, 101, 3, NOISE}, /* 100 * 0.99 is just below 99 */
     {"int8/token:percentile=50", 2, 7, 33, NOISE},
+    {"int8/token:percentile=90:zero", 2, 5, 33, HIGH},
+    {"int8/token:percentile=90:zero", 2, 5, 33, DEEP},
+    {"int8/channel:percentile=80", 1, 33, 3, DENORMAL},
     {"int8/channel:percentile=100", 1, 1, 3, NOISE},                  /* tiles of one element */
     {"int8/token:percentile=99:zero:outliers=1", 1, 4, 20, CONSTANT}, /* tiles of none */
     {"int8/token:percentile=99:outliers=1", 1, 4, 20, CONSTANT},

@@ -114,9 +114,11 @@ static void run_storage(emulated *e, kv_scale_rule rule)
     uint32_t flags = 0;
     for (int i = 0; i < TILES; i++) {
         float const a = i < ENDS ? -ends[i] : draw_edge(), b = i < ENDS ? ends[i] : draw_edge();
-        low[i] = rule.is_asymmetric ? fminf(a, b) : 0, high[i] = fmaxf(a, b);
-        if (!rule.is_asymmetric) high[i] = fabsf(b);
+        low[i] = fminf(a, b), high[i] = fmaxf(a, b);
+        if (!rule.is_asymmetric) high[i] = fabsf(b), low[i] = -1; /* which does not count */
+        if (rule.global < 1 && rule.global > 0) high[i] *= rule.global;
         if (rule.is_asymmetric && i == TILES - 1) low[i] = INFINITY, high[i] = -INFINITY;
+        if (rule.is_asymmetric && i == TILES - 2) low[i] = 0.0f, high[i] = -0.0f;
         kv_scale_store(&scale[0][i], &minimum[0][i], &rule, low[i], high[i]);
     }
     float *const global = to_device(e, &rule.global, sizeof rule.global);
@@ -145,6 +147,7 @@ static void run_storages(emulated *e)
     for (int32_t storage = 0; storage < KV_SCALE_COUNT; storage++) {
         run_storage(e, (kv_scale_rule){storage, false, 1, 1});
         run_storage(e, (kv_scale_rule){storage, false, 7, 0.37f});
+        run_storage(e, (kv_scale_rule){storage, false, 1, 0.61f});
         run_storage(e, (kv_scale_rule){storage, true, 3, 1});
     }
     run_storage(e, (kv_scale_rule){KV_SCALE_E4M3, false, 6, 0});
