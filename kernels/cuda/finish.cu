@@ -25,20 +25,24 @@ static __device__ double sum_of_weights(const kv_cuda_finish &a, int64_t out)
 __global__ void __launch_bounds__(THREADS) finish(const kv_cuda_finish a)
 {
     __shared__ double sums[THREADS];
-    const int64_t out = blockIdx.x, at = blockIdx.y * a.outs + out,
-                  exact = a.square ? a.out_exact[out] : -1;
+    const int64_t out = blockIdx.x, at = blockIdx.y * a.outs + out;
     const double sum = sum_of_weights(a, out);
-    const double inverse = 1 / sum, exact_inverse = exact < 0 ? 0 : 1 / sum_of_weights(a, exact);
+    if (a.attention)
+#pragma unroll 1
+        for (int64_t c = threadIdx.x; c < a.head_dim; c += THREADS)
+            a.attention[at * a.head_dim + c] = (float)((double)product(a, out, c) / sum);
+    if (!a.square) return;
+
+    const int64_t exact = a.out_exact[out];
+    const int64_t other = exact < 0 ? out : exact; /* times 0 where there is none */
+    const double inverse = 1 / sum, other_inverse = exact < 0 ? 0 : 1 / sum_of_weights(a, other);
     double square = 0;
 #pragma unroll 1
     for (int64_t c = threadIdx.x; c < a.head_dim; c += THREADS) {
-        const float x = product(a, out, c);
-        if (a.attention) a.attention[at * a.head_dim + c] = (float)((double)x / sum);
-        double d = (double)x * inverse;
-        if (exact >= 0) d -= (double)product(a, exact, c) * exact_inverse;
+        const double x = (double)product(a, out, c) * inverse;
+        const double d = x - (double)product(a, other, c) * other_inverse;
         square += d * d;
     }
-    if (!a.square) return;
     square = kv_block_sum<THREADS>(square, sums);
     if (threadIdx.x == 0) a.square[at] = square;
 }

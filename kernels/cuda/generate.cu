@@ -13,15 +13,14 @@ enum { THREADS = 256, TOKENS = 64, WORDS = 4 };
 
 static __device__ double uniform(uint32_t word)
 {
-    return 1.7320508075688772 * (2 * (word * 0x1p-32) - 1); /* sqrt(3): variance 1 */
+    return 1.7320508075688772 * (word * 0x1p-31 - 1); /* sqrt(3): variance 1 */
 }
 
-/* Elements [first, first + 4) of a head's stream, as many as are below n; t and c are the token and
- * the channel of the first. */
-static __device__ void make_four(const kv_cuda_generate &a, int64_t first, int64_t n, int64_t t,
-                                 int64_t c)
+/* The numbers of block `four` of a head's stream that the head has; t and c are the token and the
+ * channel of the first. A head has fewer than 2^34, 64 GiB. */
+static __device__ void make_four(const kv_cuda_generate &a, uint32_t four, int64_t t, int64_t c)
 {
-    const int64_t head = blockIdx.y;
+    const int64_t head = blockIdx.y, n = a.tokens * a.head_dim, first = (int64_t)four * WORDS;
     curandStatePhilox4_32_10_t state;
     curand_init(a.seed, a.stream + head * a.stream_step, first, &state);
     const uint4 words = curand4(&state);
@@ -39,11 +38,10 @@ static __device__ void make_four(const kv_cuda_generate &a, int64_t first, int64
 
 __global__ void __launch_bounds__(THREADS) generate(const kv_cuda_generate a)
 {
-    const int64_t token = (int64_t)blockIdx.x * TOKENS, left = a.tokens - token;
-    const uint32_t head_dim = (uint32_t)a.head_dim;
-    const uint32_t n = (uint32_t)(left < TOKENS ? left : TOKENS) * head_dim; /* of this block */
-    for (uint32_t i = threadIdx.x * WORDS; i < n; i += THREADS * WORDS)
-        make_four(a, token * head_dim + i, a.tokens * head_dim, token + i / head_dim, i % head_dim);
+    const uint32_t head_dim = (uint32_t)a.head_dim, fours = TOKENS / WORDS * head_dim;
+    const int64_t token = (int64_t)blockIdx.x * TOKENS;
+    for (uint32_t i = threadIdx.x; i < fours; i += THREADS)
+        make_four(a, blockIdx.x * fours + i, token + i * WORDS / head_dim, i * WORDS % head_dim);
 }
 
 kv_status kv_cuda_launch_generate(const kv_cuda_generate *a, kv_error *err)

@@ -23,32 +23,29 @@ static inline unsigned kv_cuda_blocks(int64_t n, int64_t step)
     return (unsigned)((n + step - 1) / step);
 }
 
-/* Sum of one number of each thread of a block of THREADS (a power of two), the same in every
- * thread; pairs are added as i, i + THREADS / 2 and so on. shared [THREADS]. */
+/* Sum of one number of each thread of a block of THREADS (a power of two): what thread 0 returns,
+ * and shared[0] for others that wait. Pairs are added as i, i + THREADS / 2 and so on. shared
+ * [THREADS]; who uses it twice waits in between. */
 template <int THREADS> __device__ double kv_block_sum(double x, double *shared)
 {
-    __syncthreads(); /* who read the last result */
     shared[threadIdx.x] = x;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
     }
-    __syncthreads();
-    return shared[0];
+    return shared[threadIdx.x];
 }
 
-/* The largest of them, for any ordered type. shared [THREADS]. */
+/* The largest of them, for any type that max() knows, in the same way. */
 template <int THREADS, class T> __device__ T kv_block_max(T x, T *shared)
 {
-    __syncthreads();
     shared[threadIdx.x] = x;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half && shared[threadIdx.x] < shared[threadIdx.x + half])
-            shared[threadIdx.x] = shared[threadIdx.x + half];
+        if (threadIdx.x < half)
+            shared[threadIdx.x] = max(shared[threadIdx.x], shared[threadIdx.x + half]);
     }
-    __syncthreads();
-    return shared[0];
+    return shared[threadIdx.x];
 }
 
 #endif

@@ -6,7 +6,7 @@
  * products that change nothing: 0 * -0 = -0, and x + -0 = x; rows and tokens past the last repeat
  * the last one and are not stored.
  *
- * Grid (chunks x tiles of TOKENS tokens, heads), block 128, shared 18 KiB; registers: at most 96.
+ * Grid (chunks x tiles of TOKENS tokens, heads), block 128, shared 18 KiB; registers: at most 72.
  */
 #include "kernels/cuda/launch.h"
 
@@ -24,7 +24,7 @@ enum {
 /* Where row i of a piece of shared memory comes from: its first channel. */
 static __device__ const float *query_row(const kv_cuda_logits &a, const kv_cuda_chunk &chunk, int i)
 {
-    const int64_t row = chunk.first + (i < chunk.n ? i : chunk.n - 1);
+    const int64_t row = chunk.first + min(i, chunk.n - 1);
     return a.query + (blockIdx.y * a.queries + a.row_query[row]) * a.head_dim;
 }
 
@@ -33,7 +33,7 @@ static __device__ const float *key_row(const kv_cuda_logits &a, const kv_cuda_ch
 {
     const float *const tensor =
         chunk.scheme < 0 ? a.key : a.decoded + chunk.scheme * a.heads * a.tokens * a.head_dim;
-    const int64_t inside = token < a.end_token ? token : a.end_token - 1;
+    const int64_t inside = min(token, a.end_token - 1);
     return tensor + (blockIdx.y * a.tokens + inside) * a.head_dim;
 }
 
@@ -41,7 +41,9 @@ static __device__ const float *key_row(const kv_cuda_logits &a, const kv_cuda_ch
 static __device__ __forceinline__ void multiply(float sum[ROWS_EACH][TOKENS_EACH],
                                                 const float *query, const float *key, int n)
 {
-    for (int c = 0; c < n; c += 4) {
+    int c = 0;
+#pragma unroll 1
+    do {
         float4 q[ROWS_EACH];
 #pragma unroll
         for (int i = 0; i < ROWS_EACH; i++) q[i] = *(const float4 *)(query + i * DOWN * STRIDE + c);
@@ -56,7 +58,7 @@ static __device__ __forceinline__ void multiply(float sum[ROWS_EACH][TOKENS_EACH
                 sum[i][j] = fmaf(k.w, q[i].w, sum[i][j]);
             }
         }
-    }
+    } while ((c += 4) < n);
 }
 
 __global__ void __launch_bounds__(THREADS) logits(const kv_cuda_logits a)
@@ -65,18 +67,22 @@ __global__ void __launch_bounds__(THREADS) logits(const kv_cuda_logits a)
     const kv_cuda_chunk chunk = a.chunks[blockIdx.x % (unsigned)a.n_chunks];
     const int64_t first = a.first_token + blockIdx.x / (unsigned)a.n_chunks * (int64_t)TOKENS;
     const int row = threadIdx.x / ACROSS, token = threadIdx.x % ACROSS;
-    const int lane = threadIdx.x % STEP;
+    const int lane = threadIdx.x % STEP, head_dim = (int)a.head_dim;
     float sum[ROWS_EACH][TOKENS_EACH] = {};
-    for (int64_t c = 0; c < a.head_dim; c += STEP) {
-        const int n = a.head_dim - c < STEP ? (int)(a.head_dim - c) : STEP;
-        for (int i = threadIdx.x / STEP; i < KV_CUDA_ROWS; i += THREADS / STEP) {
-            query[i * STRIDE + lane] = lane < n ? query_row(a, chunk, i)[c + lane] : 0.0f;
-            key[i * STRIDE + lane] = lane < n ? key_row(a, chunk, first + i)[c + lane] : -0.0f;
+    int c = 0;
+    do {
+        const int left = head_dim - c;
+        const bool is_inside = lane < left;
+#pragma unroll 4
+        for (int at = 0; at < KV_CUDA_ROWS; at += THREADS / STEP) {
+            const int i = at + threadIdx.x / STEP;
+            query[i * STRIDE + lane] = is_inside ? query_row(a, chunk, i)[c + lane] : 0.0f;
+            key[i * STRIDE + lane] = is_inside ? key_row(a, chunk, first + i)[c + lane] : -0.0f;
         }
         __syncthreads();
-        multiply(sum, query + row * STRIDE, key + token * STRIDE, (n + 3) / 4 * 4);
+        multiply(sum, query + row * STRIDE, key + token * STRIDE, (min(left, (int)STEP) + 3) & ~3);
         __syncthreads();
-    }
+    } while ((c += STEP) < head_dim);
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++)
 #pragma unroll

@@ -29,44 +29,46 @@ typedef struct {
 
 static __device__ part part_of(const kv_cuda_outputs &a)
 {
-    const unsigned slices = (unsigned)((a.head_dim + WIDTH - 1) / WIDTH);
+    const unsigned slices = ((unsigned)a.head_dim + WIDTH - 1) / WIDTH;
     const unsigned rest = blockIdx.x / (unsigned)a.n_chunks;
     part p = {a.chunks[blockIdx.x % (unsigned)a.n_chunks], rest % slices * (int64_t)WIDTH,
               rest / slices, 0, 0};
     p.begin = a.first_token + p.split * a.split_tokens;
-    p.end = p.begin + a.split_tokens < a.end_token ? p.begin + a.split_tokens : a.end_token;
+    p.end = min(p.begin + a.split_tokens, a.end_token);
     return p;
 }
 
-/* The weights of STEP tokens from `first` on, [KV_CUDA_ROWS][WEIGHT_STRIDE]; 0 past the last row.
- */
+/* The weights of STEP tokens from `first` on, [KV_CUDA_ROWS][WEIGHT_STRIDE]; rows past the last
+ * repeat it. */
 static __device__ void load_weights(float *to, const kv_cuda_outputs &a, const part &p,
                                     int64_t first)
 {
     const int64_t t = first + threadIdx.x % STEP;
-    for (int i = threadIdx.x / STEP; i < KV_CUDA_ROWS; i += THREADS / STEP) {
+    const float least = a.zeroes_small ? KV_LEAST_WEIGHT : 0.0f;
+#pragma unroll 4
+    for (int down = 0; down < KV_CUDA_ROWS; down += THREADS / STEP) {
+        const int i = down + threadIdx.x / STEP;
         float weight = 0;
-        if (i < p.chunk.n) {
-            const int64_t at = blockIdx.y * a.rows + a.out_row[p.chunk.first + i];
-            if (t >= a.row_seen[2 * at] && t < a.row_seen[2 * at + 1])
-                weight = kv_expf(a.logits[at * a.stride + t - a.first_token] - a.row[at].max);
-        }
-        to[i * WEIGHT_STRIDE + threadIdx.x % STEP] =
-            a.zeroes_small && weight < KV_LEAST_WEIGHT ? 0.0f : weight;
+        const int64_t out = p.chunk.first + min(i, p.chunk.n - 1);
+        const int64_t at = blockIdx.y * a.rows + a.out_row[out];
+        if (t >= a.row_seen[2 * at] && t < a.row_seen[2 * at + 1])
+            weight = kv_expf(a.logits[at * a.stride + t - a.first_token] - a.row[at].max);
+        to[i * WEIGHT_STRIDE + threadIdx.x % STEP] = weight < least ? 0.0f : weight;
     }
 }
 
-/* The values of those tokens, [STEP][WIDTH]; 0 past the last token or channel. */
+/* The values of those tokens, [STEP][WIDTH]; what is past the last token or channel repeats it. */
 static __device__ void load_values(float *to, const kv_cuda_outputs &a, const part &p,
                                    int64_t first)
 {
     const float *const tensor =
         p.chunk.scheme < 0 ? a.value : a.decoded + p.chunk.scheme * a.heads * a.tokens * a.head_dim;
-    const int64_t c = p.channel + threadIdx.x % WIDTH;
-    for (int i = threadIdx.x / WIDTH; i < STEP; i += THREADS / WIDTH) {
-        const bool is_inside = first + i < p.end && c < a.head_dim;
-        to[i * WIDTH + threadIdx.x % WIDTH] =
-            is_inside ? tensor[(blockIdx.y * a.tokens + first + i) * a.head_dim + c] : 0.0f;
+    const int64_t c = min(p.channel + threadIdx.x % WIDTH, a.head_dim - 1);
+#pragma unroll 4
+    for (int down = 0; down < STEP; down += THREADS / WIDTH) {
+        const int i = down + threadIdx.x / WIDTH;
+        const int64_t t = blockIdx.y * a.tokens + min(first + i, a.end_token - 1);
+        to[i * WIDTH + threadIdx.x % WIDTH] = tensor[t * a.head_dim + c];
     }
 }
 
@@ -121,14 +123,16 @@ __global__ void __launch_bounds__(THREADS) outputs(const kv_cuda_outputs a)
     const float *const weight = weights + threadIdx.x / ACROSS * WEIGHT_STRIDE;
     const float *const value = values + threadIdx.x % ACROSS * 4;
     float4 sum[ROWS_EACH] = {}, out[ROWS_EACH] = {};
-    for (int64_t first = p.begin; first < p.end; first += STEP) {
+    int64_t first = p.begin;
+    do {
         load_weights(weights, a, p, first);
         load_values(values, a, p, first);
         __syncthreads();
         multiply(sum, weight, value);
         __syncthreads();
-        if ((first + STEP) % KV_CUDA_SUM == 0) add(out, sum);
-    }
+        first += STEP;
+        if (first % KV_CUDA_SUM == 0) add(out, sum);
+    } while (first < p.end);
     add(out, sum);
     store(a, p, out);
 }

@@ -5,7 +5,7 @@
  * selection, digit by digit, until of each k only one entry can be meant, which a last reading
  * finds. Most tokens take no part in it: threads form 64 groups, and as many tokens are not below
  * the least of the groups' best ones, so that no token below it is among the 64 best. Grid (rows,
- * heads), block 256, shared 7.3 KiB; registers: at most 32. */
+ * heads), block 256, shared 9.3 KiB; registers: at most 32. */
 #include "kernels/cuda/launch.h"
 #include "kernels/order.h"
 
@@ -84,58 +84,59 @@ static __device__ void select_best(uint64_t out[KV_CUDA_TOPS], selection *s, con
     }
 }
 
-/* The least of the groups' best entries; a group without tokens has 0. shared [THREADS]. */
-static __device__ uint64_t least_of_groups(uint64_t best, uint64_t *shared)
+/* The least of the groups' best entries; a group without tokens has 0. shared, groups [THREADS]. */
+static __device__ uint64_t least_of_groups(uint64_t best, uint64_t *shared, uint64_t *groups)
 {
+    groups[threadIdx.x] = best;
     __syncthreads();
-    shared[threadIdx.x] = best;
+    if (threadIdx.x < GROUPS)
+        for (int i = GROUPS; i < THREADS; i += GROUPS) best = max(best, groups[threadIdx.x + i]);
+    kv_block_max<THREADS>(threadIdx.x < GROUPS ? ~best : 0, shared);
     __syncthreads();
-    uint64_t below = 0;
-    if (threadIdx.x < GROUPS) {
-        for (int i = threadIdx.x; i < THREADS; i += GROUPS)
-            best = best < shared[i] ? shared[i] : best;
-        below = ~best;
-    }
-    return ~kv_block_max<THREADS>(below, shared);
+    return ~shared[0];
 }
 
 __global__ void __launch_bounds__(THREADS) rows(const kv_cuda_rows a)
 {
     __shared__ double sums[THREADS];
-    __shared__ uint64_t entries[THREADS];
+    __shared__ uint64_t entries[THREADS], groups[THREADS];
     __shared__ selection selected;
     const int64_t at = blockIdx.y * a.rows + blockIdx.x;
     const row_tokens row = {a.logits + at * a.stride - a.first_token, a.row_seen[2 * at],
                             a.row_seen[2 * at + 1]};
-    int64_t needle = a.row_needle ? a.row_needle[at] : -1;
-    if (needle < row.begin || needle >= row.end) needle = -1;
+    const int64_t needle = a.row_needle ? a.row_needle[at] : row.end;
 
     uint64_t best = 0;
+#pragma unroll 1
     for (int64_t t = row.begin + threadIdx.x; t < row.end; t += THREADS) {
         const uint64_t entry = kv_top_entry(row.logits[t], t);
-        if (t != needle && entry > best) best = entry;
+        best = max(best, t == needle ? 0 : entry);
     }
-    const uint64_t other = kv_block_max<THREADS>(best, entries);
-    float max = kv_top_logit(other);
+    kv_block_max<THREADS>(best, entries);
+    __syncthreads();
+    const uint64_t other = entries[0];
+    float largest = kv_top_logit(other);
     double margin = NAN;
-    if (needle >= 0) {
+    if (needle >= row.begin && needle < row.end) {
         const float l = row.logits[needle];
-        margin = other > 0 ? (double)l - (double)max : INFINITY;
-        if (kv_top_entry(l, needle) > other) max = l + 0.0f;
+        margin = other > 0 ? (double)l - (double)largest : INFINITY;
+        largest = fmaxf(largest, l + 0.0f); /* -0 and 0 are equal */
     }
     double sum = 0;
+#pragma unroll 1
     for (int64_t t = row.begin + threadIdx.x; t < row.end; t += THREADS)
-        sum += (double)kv_expf(row.logits[t] - max);
+        sum += (double)kv_expf(row.logits[t] - largest);
     sum = kv_block_sum<THREADS>(sum, sums);
 
     kv_cuda_row *const out = a.out + at;
     if (threadIdx.x == 0) {
-        out->max = max;
-        out->is_finite = !isnan(sum); /* weights are at most 1, and NaN beside infinity or NaN */
+        out->max = largest;
+        out->is_finite = sum == sum; /* weights are at most 1, and NaN beside infinity or NaN */
         out->sum = sum;
         out->needle_margin = margin;
     }
-    if (a.want_top) select_best(out->least, &selected, row, least_of_groups(best, entries));
+    if (!a.want_top) return;
+    select_best(out->least, &selected, row, least_of_groups(best, entries, groups));
 }
 
 kv_status kv_cuda_launch_rows(const kv_cuda_rows *a, kv_error *err)

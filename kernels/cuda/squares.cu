@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(THREADS) squares(const kv_cuda_squares a)
     uint32_t magnitude = 0;
     for (int64_t i = threadIdx.x; i < a.n; i += THREADS) {
         const uint32_t bits = kv_float_bits(x[i]) & 0x7fffffffu;
-        magnitude = bits > magnitude ? bits : magnitude;
+        magnitude = max(bits, magnitude);
         sum += (double)x[i] * (double)x[i];
     }
     sum = kv_block_sum<THREADS>(sum, sums);

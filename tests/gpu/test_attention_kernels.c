@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "kernels/real.h"
+#include "tests/gpu/exp_arguments.h"
 #include "tests/gpu/kernels.h"
 
 static uint64_t state = 1;
@@ -121,7 +122,7 @@ static void check_logits(emulated *e, const logits_case *s)
     a.key = to_device(e, key, (size_t)size * sizeof *key);
     a.decoded = to_device(e, decoded, (size_t)(s->schemes * size) * sizeof *decoded);
     a.query = to_device(e, query, (size_t)of_queries * sizeof *query);
-    a.row_query = to_device(e, row_query, (size_t)s->rows * sizeof *row_query);
+    a.row_query = to_device(e, row_query, (size_t)(s->rows - 1) * sizeof *row_query);
     a.chunks = to_device(e, chunks, (size_t)a.n_chunks * sizeof *chunks);
     DO(e, logits, &a);
     to_host(e, found, a.logits, (size_t)n * sizeof *found);
@@ -136,6 +137,7 @@ typedef struct {
     int64_t heads, tokens, head_dim, rows, outs, schemes, first_token, end_token, stride, splits;
     int64_t split_tokens;
     int32_t zeroes_small;
+    bool shows_weights;
 } outputs_case;
 
 static float weight_of(const kv_cuda_outputs *a, int64_t row, int64_t t)
@@ -180,6 +182,19 @@ static float least_logit(void)
     return x;
 }
 
+/* Values that make each token's weight an output of its own, of many arguments of exp. */
+static void show_weights(const outputs_case *s, kv_cuda_row *row, float *logits, float *value)
+{
+    for (int64_t i = 0; i < s->tokens * s->head_dim; i++)
+        value[i] = i / s->head_dim == i % s->head_dim;
+    for (int64_t r = 0; r < s->rows; r++) {
+        row[r].max = 0;
+        for (int64_t t = 0; t < s->end_token; t++)
+            logits[r * s->stride + t] =
+                t < EXP_ARGUMENTS ? exp_arguments[t] : -(float)(draw() * (t % 2 ? 88 : 20));
+    }
+}
+
 /* Rows see all, a part that begins or ends inside a step, or nothing. Logits reach below the least
  * weight. */
 static void fill_rows(const outputs_case *s, kv_cuda_row *row, int64_t *seen, float *logits)
@@ -211,6 +226,7 @@ static void check_outputs(emulated *e, const outputs_case *s)
     int32_t out_row[256];
     kv_cuda_chunk chunks[64];
     fill_rows(s, row, seen, logits);
+    if (s->shows_weights) show_weights(s, row, logits, value);
     for (int64_t o = 0; o < s->outs; o++) out_row[o] = (int32_t)(o * 5 % s->rows);
     kv_cuda_outputs a = {.value = value,
                          .decoded = decoded,
@@ -238,7 +254,7 @@ static void check_outputs(emulated *e, const outputs_case *s)
     a.logits = to_device(e, logits, (size_t)(of_rows * s->stride) * sizeof *logits);
     a.row = to_device(e, row, (size_t)of_rows * sizeof *row);
     a.row_seen = to_device(e, seen, (size_t)(2 * of_rows) * sizeof *seen);
-    a.out_row = to_device(e, out_row, (size_t)s->outs * sizeof *out_row);
+    a.out_row = to_device(e, out_row, (size_t)(s->outs - 1) * sizeof *out_row);
     a.chunks = to_device(e, chunks, (size_t)a.n_chunks * sizeof *chunks);
     DO(e, outputs, &a);
     to_host(e, found, a.partial, (size_t)n * sizeof *found);
@@ -265,17 +281,22 @@ int main(int argc, char **argv)
     static const logits_case of_logits[] = {
         {2, 100, 64, 200, 50, 2, 0, 100, 100}, {1, 90, 33, 68, 68, 1, 3, 70, 80},
         {3, 66, 3, 5, 2, 2, 1, 66, 65},        {1, 1, 130, 2, 1, 0, 0, 1, 7},
-        {1, 70, 5, 3, 3, 0, 64, 69, 5},
+        {1, 70, 5, 3, 3, 0, 64, 69, 5},        {1, 12, 3, 66, 5, 0, 0, 12, 15},
+        {1, 20, 1, 66, 5, 0, 0, 20, 22},       {1, 28, 3, 66, 5, 0, 0, 28, 29},
+        {1, 45, 2, 66, 5, 0, 0, 44, 48},       {1, 52, 3, 66, 5, 0, 0, 52, 53},
+        {1, 60, 1, 66, 5, 0, 0, 60, 64},
     };
     /* heads, tokens, head_dim, rows, outs, schemes, first, end, stride, splits, split_tokens */
     static const outputs_case of_outputs[] = {
-        {1, 300, 20, 30, 200, 2, 0, 300, 301, 1, 512, 1},
-        {1, 810, 130, 4, 6, 1, 256, 801, 560, 1, 768, 0},
-        {2, 600, 3, 9, 12, 2, 0, 520, 520, 3, 512, 1},
-        {1, 1, 257, 1, 2, 0, 0, 1, 1, 1, 256, 1},
-        {1, 40, 7, 4, 90, 1, 0, 40, 40, 1, 256, 0},
-        {2, 9, 6, 4, 90, 1, 0, 9, 9, 1, 256, 0},
-        {1, 33, 5, 4, 90, 1, 0, 33, 33, 1, 256, 1},
+        {1, 300, 20, 30, 200, 2, 0, 300, 301, 1, 512, 1, 0},
+        {1, 810, 130, 4, 6, 1, 256, 801, 560, 1, 768, 0, 0},
+        {2, 600, 3, 9, 12, 2, 0, 520, 520, 3, 512, 1, 0},
+        {1, 1, 257, 1, 2, 0, 0, 1, 1, 1, 256, 1, 0},
+        {1, 257, 128, 3, 4, 0, 0, 257, 257, 2, 256, 0, 0},
+        {1, 40, 7, 4, 90, 1, 0, 40, 40, 1, 256, 0, 0},
+        {2, 9, 6, 4, 90, 1, 0, 9, 9, 1, 256, 0, 0},
+        {1, 33, 5, 4, 90, 1, 0, 33, 33, 1, 256, 1, 0},
+        {1, 60, 60, 65, 65, 0, 0, 60, 60, 1, 256, 0, 1},
     };
     emulated e = emulated_open(argc, argv);
     for (size_t i = 0; i < sizeof of_logits / sizeof *of_logits; i++)

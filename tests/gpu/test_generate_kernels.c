@@ -173,14 +173,48 @@ static void check_rotate(emulated *e, const kv_rope_settings *settings, int64_t 
     give_back(e);
 }
 
-/* Tables and numbers that nearly cancel, so that every rounding in double decides bits. */
+/* RoPE of TOKENS tokens by tables of any content. */
+enum { TOKENS = 70, PAIRS = 40, DIM = 2 * PAIRS, OFFSETS = KV_ROPE_OFFSETS * PAIRS };
+typedef struct {
+    double cosine[OFFSETS], sine[OFFSETS], block_cosine[OFFSETS], block_sine[OFFSETS];
+    double magnitude;
+    float x[TOKENS][DIM];
+} turns;
+
+static void check_turns(emulated *e, const char *what, const turns *a)
+{
+    static float found[TOKENS][DIM], expected[TOKENS][DIM];
+    size_t const bytes = sizeof a->cosine;
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < PAIRS; i++) {
+            int const offset = t % KV_ROPE_OFFSETS * PAIRS + i;
+            int const block = t / KV_ROPE_OFFSETS * PAIRS + i;
+            double const cosine = a->cosine[offset], sine = a->sine[offset];
+            double const block_cosine = a->block_cosine[block], block_sine = a->block_sine[block];
+            double const c = (cosine * block_cosine - sine * block_sine) * a->magnitude;
+            double const s = (sine * block_cosine + cosine * block_sine) * a->magnitude;
+            double const x = (double)a->x[t][i], y = (double)a->x[t][PAIRS + i];
+            expected[t][i] = (float)(x * c - y * s);
+            expected[t][PAIRS + i] = (float)(y * c + x * s);
+        }
+    float *const y = to_device(e, a->x, sizeof a->x);
+    DO(e, rotate,
+       &(kv_cuda_rotate){y, y, 1, TOKENS, DIM,
+                         .rope = {PAIRS, false, a->magnitude, to_device(e, a->cosine, bytes),
+                                  to_device(e, a->sine, bytes),
+                                  to_device(e, a->block_cosine, bytes),
+                                  to_device(e, a->block_sine, bytes)}});
+    to_host(e, found, y, sizeof found);
+    compare(what, found[0], expected[0], TOKENS * DIM);
+    give_back(e);
+}
+
+/* Tables and numbers that nearly cancel, so that every product's rounding decides bits. */
 static void check_cancellation(emulated *e)
 {
-    enum { TOKENS = 70, PAIRS = 40, DIM = 2 * PAIRS, OFFSETS = KV_ROPE_OFFSETS * PAIRS };
-    static double tables[4][OFFSETS]; /* block tables: the first two rows of them */
-    static float x[TOKENS][DIM], found[TOKENS][DIM], expected[TOKENS][DIM];
+    static turns a = {.magnitude = 1.3};
+    double *const tables[] = {a.cosine, a.sine, a.block_cosine, a.block_sine};
     uint32_t words[OFFSETS];
-    double const magnitude = 1.3;
     for (uint64_t i = 0; i < 4; i++) {
         kv_philox_words(words, 1, i, 0, OFFSETS);
         for (int k = 0; k < OFFSETS; k++) {
@@ -190,31 +224,29 @@ static void check_cancellation(emulated *e)
     }
     for (uint64_t t = 0; t < TOKENS; t++) {
         kv_philox_words(words, 2, t, 0, DIM);
-        for (int c = 0; c < DIM; c++) x[t][c] = words[c] % 4 == 0 ? 0 : words[c] & 8 ? -1.1f : 1.1f;
+        for (int c = 0; c < DIM; c++)
+            a.x[t][c] = words[c] % 4 == 0 ? 0 : words[c] & 8 ? -1.1f : 1.1f;
+    }
+    check_turns(e, "cancellation", &a);
+}
+
+/* The same for sums: even pairs have cosine and sine as sum and difference of a number and less
+ * than its last bit, and a result of what is left when they cancel; results of odd pairs lie less
+ * than a double's last bit below a tie of two floats. */
+static void check_sums(emulated *e)
+{
+    static turns a = {.magnitude = 1};
+    uint32_t words[OFFSETS];
+    kv_philox_words(words, 3, 0, 0, OFFSETS);
+    for (int k = 0; k < OFFSETS; k++) {
+        bool const is_tie = k % PAIRS % 2;
+        a.cosine[k] = is_tie ? 1 + 3 * 0x1p-24 : 1 + (words[k] & 255) * 0x1p-52;
+        a.sine[k] = is_tie ? 0x1p-60 : (words[k] >> 8) * 0x1p-76;
+        a.block_cosine[k] = 1, a.block_sine[k] = !is_tie;
     }
     for (int t = 0; t < TOKENS; t++)
-        for (int i = 0; i < PAIRS; i++) {
-            int const offset = t % KV_ROPE_OFFSETS * PAIRS + i;
-            int const block = t / KV_ROPE_OFFSETS * PAIRS + i;
-            double const cosine = tables[0][offset], sine = tables[1][offset];
-            double const block_cosine = tables[2][block], block_sine = tables[3][block];
-            double const c = (cosine * block_cosine - sine * block_sine) * magnitude;
-            double const s = (sine * block_cosine + cosine * block_sine) * magnitude;
-            double const a = (double)x[t][i], b = (double)x[t][PAIRS + i];
-            expected[t][i] = (float)(a * c - b * s);
-            expected[t][PAIRS + i] = (float)(b * c + a * s);
-        }
-    float *const y = to_device(e, x, sizeof x);
-    DO(e, rotate,
-       &(kv_cuda_rotate){y, y, 1, TOKENS, DIM,
-                         .rope = {PAIRS, false, magnitude,
-                                  to_device(e, tables[0], sizeof tables[0]),
-                                  to_device(e, tables[1], sizeof tables[1]),
-                                  to_device(e, tables[2], sizeof tables[2]),
-                                  to_device(e, tables[3], sizeof tables[3])}});
-    to_host(e, found, y, sizeof found);
-    compare("cancellation", found[0], expected[0], TOKENS * DIM);
-    give_back(e);
+        for (int i = 0; i < PAIRS; i++) a.x[t][i] = 1, a.x[t][PAIRS + i] = t % 2 ? -1 : 1;
+    check_turns(e, "sums", &a);
 }
 
 static void check_nothing(emulated *e)
@@ -258,6 +290,7 @@ int main(int argc, char **argv)
     for (int is_uniform = 0; is_uniform < 2; is_uniform++)
         check_rounding(&e, 1, is_uniform), check_rounding(&e, 3, is_uniform);
     check_cancellation(&e);
+    check_sums(&e);
     check_normals(&e);
     emulated_close(&e);
     return check_done();

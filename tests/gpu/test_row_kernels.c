@@ -1,11 +1,10 @@
 /* Kernels of rows of logits, of outputs and of squares against plain C: test_row_kernels MODULE.
- *
- * Numbers are compared bit by bit, double sums within 1e-13 of the sum of their terms' magnitudes;
- * rows that see one token have one term, so that terms are compared as well. */
+ * All numbers are compared bit by bit, sums added up in the order that the kernels document. */
 #include <stdio.h>
 
 #include "kernels/backend.h"
 #include "kernels/order.h"
+#include "tests/gpu/exp_arguments.h"
 #include "tests/gpu/kernels.h"
 
 static uint64_t random_state = 1;
@@ -22,10 +21,19 @@ static float random_float(void)
     return (float)((int32_t)(random_word() % 0xffffff) - 0x7fffff) / 8388608.0f;
 }
 
-static bool is_near(double found, double expected, double magnitude)
+static bool is_same(double found, double expected)
 {
-    if (isnan(expected)) return isnan(found);
-    return found == expected || fabs(found - expected) <= 1e-13 * magnitude;
+    return isnan(expected) ? isnan(found) : memcmp(&found, &expected, sizeof found) == 0;
+}
+
+/* As a block of threads adds up: each thread every threads-th term, then threads pairwise. */
+static double block_sum(const double *term, int64_t n, int threads)
+{
+    double sum[1024] = {0};
+    for (int64_t i = 0; i < n; i++) sum[i % threads] += term[i];
+    for (int half = threads / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+    return sum[0];
 }
 
 static int by_entry(const void *a, const void *b)
@@ -38,7 +46,17 @@ static int by_entry(const void *a, const void *b)
 
 enum { HEADS = 2, ROWS = 28, FIRST = 32, SPAN = 1500, STRIDE = 1537 };
 
-typedef enum { NORMAL, FEW_VALUES, ZEROS, ONE_THREAD, WIDE, BEYOND, N_KINDS } kind;
+typedef enum {
+    NORMAL,
+    FEW_VALUES,
+    ZEROS,
+    ONE_THREAD,
+    WIDE,
+    BEYOND,
+    EXPONENTS,
+    ONE_A_GROUP,
+    N_KINDS
+} kind;
 
 /* Logits of a kind for token t: values that tie, zeros of both signs, all best tokens in a few
  * threads, differences beyond float, infinities and NaN. */
@@ -53,6 +71,22 @@ static float logit(kind k, int64_t t)
     case WIDE: return x * x * x > 0.5f ? 3e38f * x : x < -0.7f ? -3e38f : ldexpf(x, (int)(60 * x));
     default: return x > 0.998f ? INFINITY : x < -0.998f ? -INFINITY : x > 0.997f ? NAN : x;
     }
+}
+
+/* Of ONE_A_GROUP: the best 64 are one of each group of threads (place % 64), in every way by which
+ * one of two neighbouring groups may have the least of them. */
+static float one_a_group(int64_t number, int64_t place)
+{
+    int64_t const group = place % 64, least = number / 16 % 2 ? 63 : 0;
+    int64_t const turn = group == 0 ? number % 4 : group == 63 ? number / 4 % 4 : group % 4;
+    if (place / 64 != turn) return random_float();
+    return group == least ? 9 : 11 + random_float();
+}
+
+/* Of EXPONENTS: an argument of exp, or one whose exp is 0, in turn. */
+static float exponent(int64_t head, int64_t row, int64_t t)
+{
+    return t % 2 ? -200 : exp_arguments[(row + 11 * head) % EXP_ARGUMENTS];
 }
 
 typedef struct {
@@ -73,26 +107,35 @@ static void set_rows(row_case *c, kind k)
     int64_t const end = FIRST + SPAN;
     for (int64_t h = 0; h < HEADS; h++)
         for (int64_t r = 0; r < ROWS; r++) {
-            int64_t const n = counts[(size_t)(r + h) % (sizeof counts / sizeof *counts)];
+            int64_t const count = counts[(size_t)(r + h) % (sizeof counts / sizeof *counts)];
+            int64_t const n = k == ONE_A_GROUP && count < 256 ? 256 : count;
             int64_t const begin = n == SPAN ? FIRST : between(FIRST, end - n + 1);
             int64_t const needles[] = {
                 -1, begin - 1, begin, begin + n - 1, begin + n, between(begin, begin + n)};
             c->seen[h][r][0] = begin, c->seen[h][r][1] = begin + n;
             c->needle[h][r] = needles[random_word() % 6];
             for (int64_t i = 0; i < STRIDE; i++) c->logits[h][r][i] = 1e6f; /* not visible */
-            for (int64_t t = begin; t < begin + n; t++) c->logits[h][r][t - FIRST] = logit(k, t);
+            for (int64_t t = begin; t < begin + n; t++)
+                c->logits[h][r][t - FIRST] = k == EXPONENTS ? exponent(h, r, t)
+                                             : k == ONE_A_GROUP
+                                                 ? one_a_group(r + h * ROWS, t - begin)
+                                                 : logit(k, t);
             /* the best one is the first of a reading by all threads */
             int64_t const peak = begin + 256 * between(0, (n + 255) / 256);
             if (k == NORMAL) c->logits[h][r][peak - FIRST] = 24;
+            if (k == EXPONENTS) c->logits[h][r][peak - FIRST] = 0;
             int64_t const needle = c->needle[h][r];
             if (needle >= begin && needle < begin + n && random_word() % 2)
-                c->logits[h][r][needle - FIRST] = k == ZEROS ? -0.0f : 25.0f;
+                c->logits[h][r][needle - FIRST] = k == ZEROS       ? -0.0f
+                                                  : k == EXPONENTS ? 0.0f
+                                                                   : 25.0f;
         }
 }
 
 static kv_cuda_row plain_row(const float *logits, const int64_t seen[2], int64_t needle)
 {
     static uint64_t entry[SPAN];
+    static double weight[SPAN];
     int64_t const n = seen[1] - seen[0];
     kv_cuda_row row = {.max = -INFINITY, .is_finite = 1, .needle_margin = NAN};
     float other = -INFINITY;
@@ -105,7 +148,8 @@ static kv_cuda_row plain_row(const float *logits, const int64_t seen[2], int64_t
     }
     row.max += 0.0f; /* never -0 */
     for (int64_t t = seen[0]; t < seen[1]; t++)
-        row.sum += (double)kv_expf(logits[t - FIRST] - row.max);
+        weight[t - seen[0]] = (double)kv_expf(logits[t - FIRST] - row.max);
+    row.sum = block_sum(weight, n, 256);
     if (needle >= seen[0] && needle < seen[1])
         row.needle_margin =
             n == 1 ? INFINITY : (double)logits[needle - FIRST] - (double)(other + 0.0f);
@@ -130,12 +174,10 @@ static void check_row(const char *what, const kv_cuda_row *found, const kv_cuda_
     }
     CHECK(kv_float_bits(found->max) == kv_float_bits(expected->max), "%s: %a, not %a", what,
           (double)found->max, (double)expected->max);
-    CHECK(is_near(found->sum, expected->sum, expected->sum), "%s: %.17g, not %.17g", what,
-          found->sum, expected->sum);
-    bool const is_same =
-        memcmp(&found->needle_margin, &expected->needle_margin, sizeof(double)) == 0;
-    CHECK(isnan(expected->needle_margin) ? isnan(found->needle_margin) : is_same,
-          "%s: margin %g, not %g", what, found->needle_margin, expected->needle_margin);
+    CHECK(is_same(found->sum, expected->sum), "%s: %.17g, not %.17g", what, found->sum,
+          expected->sum);
+    CHECK(is_same(found->needle_margin, expected->needle_margin), "%s: margin %g, not %g", what,
+          found->needle_margin, expected->needle_margin);
 }
 
 /* want_top; with needles. */
@@ -180,52 +222,64 @@ static void check_no_rows(emulated *e)
     DO(e, squares, &(kv_cuda_squares){.n = 1});
 }
 
-/* The sums' terms, added up in token order; and of each sum the magnitudes. */
 static kv_cuda_comparison plain_comparison(const row_case *c, int64_t h, int64_t r, int64_t exact,
-                                           bool want_rows, double size[2])
+                                           bool want_rows)
 {
+    static double square[SPAN], cross[SPAN], variation[SPAN];
+    int64_t const begin = c->seen[h][r][0], n = c->seen[h][r][1] - begin;
     const kv_cuda_row *const row = &c->row[h][r], *const of = &c->row[h][exact];
     float const inverse = (float)(1 / row->sum), exact_inverse = (float)(1 / of->sum);
     kv_cuda_comparison sum = {0};
     float largest = 0;
-    size[0] = size[1] = 0;
-    for (int64_t t = c->seen[h][r][0]; t < c->seen[h][r][1]; t++) {
+    for (int64_t t = begin; t < begin + n; t++) {
         float const l = c->logits[h][exact][t - FIRST], q = c->logits[h][r][t - FIRST];
-        float const d = q - l, weight = kv_expf(l - of->max), term = weight * d;
+        float const d = q - l, weight = kv_expf(l - of->max);
         float const p = weight * exact_inverse, p_quantized = kv_expf(q - row->max) * inverse;
         largest = fabsf(d) > largest ? fabsf(d) : largest;
-        sum.logit_err_square += (double)d * (double)d;
-        sum.cross += (double)term, size[0] += fabs((double)term);
-        if (!want_rows) continue;
-        sum.variation += (double)fabsf(p - p_quantized);
-        size[1] += (double)fabsf(p - p_quantized);
-        for (int k = 0; k < KV_CUDA_TOPS; k++)
+        square[t - begin] = (double)d * (double)d;
+        cross[t - begin] = (double)(weight * d);
+        variation[t - begin] = (double)fabsf(p - p_quantized);
+        for (int k = 0; k < KV_CUDA_TOPS && want_rows; k++)
             sum.common[k] +=
                 kv_top_entry(l, t) >= of->least[k] && kv_top_entry(q, t) >= row->least[k];
     }
     sum.logit_err_max = (double)largest;
+    sum.logit_err_square = block_sum(square, n, 256);
+    sum.cross = block_sum(cross, n, 256);
+    if (want_rows) sum.variation = block_sum(variation, n, 256);
     return sum;
 }
 
-/* Rows from FIRST_ROW on are the exact rows with noise. */
-static void check_compare(emulated *e, row_case *c, kind k, bool want_rows)
+enum { FIRST_ROW = 11 };
+
+/* Rows from FIRST_ROW on are the exact rows with noise. With EXPONENTS a weight is that of the row
+ * or of its exact row, and a maximum 0, which no token has. */
+static void set_compared(row_case *c, kind k, const int32_t exact[ROWS])
 {
-    enum { FIRST_ROW = 11 };
-    static kv_cuda_comparison found[HEADS][ROWS];
-    int32_t exact[ROWS];
-    kv_cuda_comparison *const out = room(e, sizeof found);
     set_rows(c, k);
-    for (int32_t r = 0; r < ROWS; r++) exact[r] = r < FIRST_ROW ? -1 : (7 * r) % FIRST_ROW;
     for (int64_t h = 0; h < HEADS; h++)
         for (int64_t r = 0; r < ROWS; r++) {
-            if (r >= FIRST_ROW) memcpy(c->seen[h][r], c->seen[h][exact[r]], sizeof c->seen[h][r]);
-            for (int64_t t = 0; r >= FIRST_ROW && t < STRIDE; t++) {
+            bool const is_exact = r < FIRST_ROW;
+            if (!is_exact) memcpy(c->seen[h][r], c->seen[h][exact[r]], sizeof c->seen[h][r]);
+            for (int64_t t = 0; !is_exact && t < STRIDE; t++) {
                 float const l = c->logits[h][exact[r]][t];
                 float const far = l + (random_word() % 2 ? 0.1f : 2) * random_float();
                 c->logits[h][r][t] = k == FEW_VALUES && random_word() % 3 ? l : far;
             }
+            for (int64_t t = 0; k == EXPONENTS && t < STRIDE; t++)
+                c->logits[h][r][t] = exponent(h, is_exact ? r : exact[r], t + !is_exact);
             c->row[h][r] = plain_row(c->logits[h][r], c->seen[h][r], -1);
+            if (k == EXPONENTS) c->row[h][r].max = 0;
         }
+}
+
+static void check_compare(emulated *e, row_case *c, kind k, bool want_rows)
+{
+    static kv_cuda_comparison found[HEADS][ROWS];
+    int32_t exact[ROWS];
+    kv_cuda_comparison *const out = room(e, sizeof found);
+    for (int32_t r = 0; r < ROWS; r++) exact[r] = r < FIRST_ROW ? -1 : (7 * r) % FIRST_ROW;
+    set_compared(c, k, exact);
     DO(e, compare,
        &(kv_cuda_compare){.out = out,
                           .logits = to_device(e, c->logits, sizeof c->logits),
@@ -242,14 +296,13 @@ static void check_compare(emulated *e, row_case *c, kind k, bool want_rows)
     for (int64_t h = 0; h < HEADS; h++)
         for (int64_t r = FIRST_ROW; r < ROWS; r++) {
             const kv_cuda_comparison *const f = &found[h][r];
-            double size[2];
-            kv_cuda_comparison const x = plain_comparison(c, h, r, exact[r], want_rows, size);
+            kv_cuda_comparison const x = plain_comparison(c, h, r, exact[r], want_rows);
             CHECK(f->logit_err_max == x.logit_err_max, "%a, not %a", f->logit_err_max,
                   x.logit_err_max);
-            CHECK(is_near(f->logit_err_square, x.logit_err_square, x.logit_err_square), "%.17g",
-                  f->logit_err_square);
-            CHECK(is_near(f->cross, x.cross, size[0]), "%.17g, not %.17g", f->cross, x.cross);
-            CHECK(is_near(f->variation, x.variation, size[1]), "%.17g, not %.17g", f->variation,
+            CHECK(is_same(f->logit_err_square, x.logit_err_square), "%.17g, not %.17g",
+                  f->logit_err_square, x.logit_err_square);
+            CHECK(is_same(f->cross, x.cross), "%.17g, not %.17g", f->cross, x.cross);
+            CHECK(is_same(f->variation, x.variation), "%.17g, not %.17g", f->variation,
                   x.variation);
             for (int i = 0; i < KV_CUDA_TOPS; i++)
                 CHECK(f->common[i] == x.common[i], "row %d, k %d: %d, not %d", (int)r, i,
@@ -317,16 +370,17 @@ static void check_finish(emulated *e, int64_t head_dim, int64_t splits, bool wan
                 product + (h * OUTS + (out_exact[o] < 0 ? 0 : out_exact[o])) * head_dim;
             double const sum = row[h][out_row[o]].sum;
             double const other = out_exact[o] < 0 ? 0 : 1 / row[h][out_row[out_exact[o]]].sum;
-            double expected = 0;
+            double term[300];
             for (int64_t c = 0; c < head_dim; c++) {
                 double const d = (double)x[c] * (1 / sum) - (double)y[c] * other;
                 float const a = (float)((double)x[c] / sum);
-                expected += d * d;
+                term[c] = d * d;
                 float const f = to ? attention[(h * OUTS + o) * head_dim + c] : a;
                 CHECK(kv_float_bits(f) == kv_float_bits(a), "%a, not %a", (double)f, (double)a);
             }
-            CHECK(!squares || is_near(square[h][o], expected, expected), "%.17g, not %.17g",
-                  square[h][o], expected);
+            double const expected = block_sum(term, head_dim, 128);
+            CHECK(!squares || is_same(square[h][o], expected), "%.17g, not %.17g", square[h][o],
+                  expected);
         }
     free(partial), free(attention), free(product);
     give_back(e);
@@ -334,7 +388,8 @@ static void check_finish(emulated *e, int64_t head_dim, int64_t splits, bool wan
 
 /* ---- squares ---- */
 
-/* The largest number of head h is at place 2^h - 1, 2^h or n - 1: what threads that meet add up. */
+/* The largest number of head h is at place 2^h - 1, 2^h or n - 1: what threads that meet add up.
+ * One head has zeros only. */
 static void check_squares(emulated *e, int64_t n)
 {
     enum { MANY = 24 };
@@ -342,27 +397,33 @@ static void check_squares(emulated *e, int64_t n)
     float *const x = malloc(bytes + 1);
     double sum[MANY];
     uint32_t absmax[MANY];
-    for (int64_t i = 0; i < MANY * n; i++) x[i] = random_float();
+    for (int64_t i = 0; i < MANY * n; i++)
+        x[i] = ldexpf(random_float(), -(int)(random_word() % 30));
     for (int64_t h = 0; h < MANY && n > 0; h++) {
-        int64_t const place = (1 << h / 2) - h % 2;
-        x[h * n + (place < n ? place : n - 1)] = h == 5 ? -INFINITY : h % 3 ? 1.5f : -1.5f;
+        int64_t const place = h == MANY - 1 ? n : (1 << h / 2) - h % 2;
+        x[h * n + (place < n ? place : n - 1)] = h == 5  ? -INFINITY
+                                                 : h % 3 ? 0x1.800002p0f
+                                                         : -0x1.800002p0f;
     }
+    for (int64_t i = 0; i < n; i++) x[7 * n + i] = i % 2 ? -0.0f : 0.0f;
+    double *const term = malloc((size_t)n * sizeof *term + 1);
     double *const sums = room(e, sizeof sum);
     uint32_t *const largest = room(e, sizeof absmax);
     DO(e, squares, &(kv_cuda_squares){sums, largest, to_device(e, x, bytes), MANY, n});
     to_host(e, sum, sums, sizeof sum);
     to_host(e, absmax, largest, sizeof absmax);
     for (int64_t h = 0; h < MANY; h++) {
-        double expected = 0;
         uint32_t most = 0;
-        for (const float *p = x + h * n; p < x + (h + 1) * n; p++) {
-            expected += (double)*p * (double)*p;
-            most = kv_float_bits(fabsf(*p)) > most ? kv_float_bits(fabsf(*p)) : most;
+        for (int64_t i = 0; i < n; i++) {
+            float const v = x[h * n + i];
+            term[i] = (double)v * (double)v;
+            most = kv_float_bits(fabsf(v)) > most ? kv_float_bits(fabsf(v)) : most;
         }
-        CHECK(is_near(sum[h], expected, expected), "n %d: %g, not %g", (int)n, sum[h], expected);
+        double const expected = block_sum(term, n, 1024);
+        CHECK(is_same(sum[h], expected), "n %d: %.17g, not %.17g", (int)n, sum[h], expected);
         CHECK(absmax[h] == most, "n %d: %08x, not %08x", (int)n, absmax[h], most);
     }
-    free(x);
+    free(x), free(term);
     give_back(e);
 }
 
@@ -379,10 +440,11 @@ int main(int argc, char **argv)
                 check_finish(&e, head_dims[i], splits, true, true);
         check_finish(&e, 20, 2, false, true);
         check_finish(&e, 20, 2, true, false);
-        static const int64_t sizes[] = {0, 1, 2, 1023, 1024, 1025, 5000};
+        static const int64_t sizes[] = {0, 1, 2, 1023, 1024, 1025, 3500, 9000};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_squares(&e, sizes[i]);
         check_compare(&e, &c, NORMAL, true);
         check_compare(&e, &c, FEW_VALUES, true);
+        check_compare(&e, &c, EXPONENTS, true);
         check_compare(&e, &c, NORMAL, false);
         for (int k = 0; k < N_KINDS; k++) check_rows(&e, &c, (kind)k, true, true);
         check_rows(&e, &c, NORMAL, false, true);
