@@ -4,7 +4,8 @@
  * channels by clip.h's interleaved sums, draws, heads. So a thread takes whole sums: one of a
  * factor and a channel, CHANNELS of them at a time, which it walks over the tokens; then one of a
  * factor and an interleaved sum, which goes on from channels to channels; then one of a factor.
- * A kernel each value function, so that no thread asks for the format.
+ * Errors of channels are a function each value function, so that no element asks for the format,
+ * and not inlined, so that all share the rest.
  * Grid (tiles), block 64 ... 256, shared at most 30 KiB; registers: at most 64, four blocks a
  * multiprocessor. */
 #include "kernels/clip.h"
@@ -25,8 +26,8 @@ typedef float value_function(float x, float s, float inverse, float m, float lim
 
 /* Sum of (value - x)^2 of a channel from z on; kept outliers are NaN and do not count. */
 template <value_function VALUE>
-static __device__ __forceinline__ double channel_error(const float *z, int64_t tokens, int64_t d,
-                                                       const grid &g, float limit)
+static __device__ __noinline__ double channel_error(const float *z, int64_t tokens, int64_t d,
+                                                    const grid g, float limit)
 {
     double sum = 0;
 #pragma unroll 4
@@ -38,9 +39,27 @@ static __device__ __forceinline__ double channel_error(const float *z, int64_t t
     return sum;
 }
 
+#define KV_SEARCH_EXACT(name, NAME)
+#define KV_SEARCH_INTEGER(name, NAME)
+#define KV_SEARCH_BLOCK(name, NAME)
+#define KV_SEARCH_FLOAT(name, NAME)                                                                \
+    case KV_FORMAT_##NAME: return channel_error<kv_grid_##name##_value>(z, tokens, d, g, limit);
+static __device__ __forceinline__ double error_of(const kv_cuda_search &a, const float *z,
+                                                  int64_t tokens, const grid g)
+{
+    const int64_t d = a.tiles.head_dim;
+    const float limit = a.rule.limit;
+    if (a.rule.is_asymmetric) return channel_error<kv_asymmetric_value>(z, tokens, d, g, limit);
+    switch (a.format) {
+#define KV_ROW(name, NAME, KIND, ...) KV_SEARCH_##KIND(name, NAME)
+        KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
+    default: return channel_error<kv_symmetric_value>(z, tokens, d, g, limit);
+    }
+}
+
 /* Errors of the tile's channels in one head and draw, added to the interleaved sums `lanes`. z is
  * the tile's first element there. */
-template <value_function VALUE>
 static __device__ __forceinline__ void add_errors(double *lanes, double *errors, const float *z,
                                                   const kv_cuda_search &a, const kv_tile_part &part,
                                                   const grid *grids)
@@ -48,8 +67,7 @@ static __device__ __forceinline__ void add_errors(double *lanes, double *errors,
     for (int64_t from = part.c; from < part.c_end; from += CHANNELS, z += CHANNELS) {
         const int left = part.c_end - from < CHANNELS ? (int)(part.c_end - from) : CHANNELS;
         for (int i = threadIdx.x; i < KV_CLIP_FACTORS * left; i += blockDim.x)
-            errors[i] = channel_error<VALUE>(z + i % left, part.u_end - part.u, a.tiles.head_dim,
-                                             grids[i / left], a.rule.limit);
+            errors[i] = error_of(a, z + i % left, part.u_end - part.u, grids[i / left]);
         __syncthreads();
         for (int i = threadIdx.x; i < KV_CLIP_FACTORS * KV_CLIP_LANES; i += blockDim.x) {
             const double *of_factor = errors + i / KV_CLIP_LANES * left;
@@ -59,14 +77,17 @@ static __device__ __forceinline__ void add_errors(double *lanes, double *errors,
     }
 }
 
-/* The scale of factor k as it is stored. Not inlined, so that all kernels share it. */
-static __device__ __noinline__ void fill_grid(grid *g, kv_scale_rule rule, const float *global,
-                                              int k, float low, float high)
+/* Scales of all factors as they are stored. */
+static __device__ __forceinline__ void fill_grids(grid *grids, const kv_cuda_search &a, float low,
+                                                  float high)
 {
-    if (rule.storage == KV_SCALE_E4M3) rule.global = *global;
+    const int k = threadIdx.x;
+    if (k >= KV_CLIP_FACTORS) return;
+    kv_scale_rule rule = a.rule;
+    if (rule.storage == KV_SCALE_E4M3) rule.global = *a.global;
     const float f = kv_clip_factor(k);
-    kv_scale_store(&g->scale, &g->minimum, &rule, low * f, high * f);
-    g->inverse = kv_int_inverse(g->scale);
+    kv_scale_store(&grids[k].scale, &grids[k].minimum, &rule, low * f, high * f);
+    grids[k].inverse = kv_int_inverse(grids[k].scale);
 }
 
 /* The first factor with the least error. */
@@ -78,7 +99,6 @@ static __device__ __forceinline__ float best_factor(const double *error)
     return kv_clip_factor(best);
 }
 
-template <value_function VALUE>
 __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search a)
 {
     extern __shared__ double errors[]; /* [KV_CLIP_FACTORS][at most CHANNELS] */
@@ -88,15 +108,14 @@ __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search
     const kv_tile_part part = kv_tile_part_of(t, blockIdx.x);
     const int k = threadIdx.x;
     double sum = 0;
-    if (k < KV_CLIP_FACTORS)
-        fill_grid(&grids[k], a.rule, a.global, k, a.low[blockIdx.x], a.high[blockIdx.x]);
+    fill_grids(grids, a, a.low[blockIdx.x], a.high[blockIdx.x]);
     for (int i = k; i < KV_CLIP_FACTORS * KV_CLIP_LANES; i += blockDim.x) lanes[i] = 0;
     __syncthreads();
     for (int64_t head = part.head; head < part.head_end; head++) {
         double of_head = 0;
         for (int64_t draw = 0; draw < t.draws; draw++) {
             const float *z = t.z + head * t.head_stride + draw * t.draw_stride;
-            add_errors<VALUE>(lanes, errors, z + part.u * t.head_dim + part.c, a, part, grids);
+            add_errors(lanes, errors, z + part.u * t.head_dim + part.c, a, part, grids);
             if (k < KV_CLIP_FACTORS) {
                 of_head += kv_clip_pairs(lanes + k * KV_CLIP_LANES);
                 for (int i = 0; i < KV_CLIP_LANES; i++) lanes[k * KV_CLIP_LANES + i] = 0;
@@ -113,22 +132,6 @@ __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search
     a.high[blockIdx.x] *= f;
 }
 
-typedef void search_kernel(const kv_cuda_search);
-
-static search_kernel *kernel_of(const kv_cuda_search *a)
-{
-    if (a->rule.is_asymmetric) return search_factor<kv_asymmetric_value>;
-#define KV_SEARCH_EXACT(name, NAME)
-#define KV_SEARCH_INTEGER(name, NAME)
-#define KV_SEARCH_BLOCK(name, NAME)
-#define KV_SEARCH_FLOAT(name, NAME)                                                                \
-    if (a->format == KV_FORMAT_##NAME) return search_factor<kv_grid_##name##_value>;
-#define KV_ROW(name, NAME, KIND, ...) KV_SEARCH_##KIND(name, NAME)
-    KV_FORMAT_TABLE(KV_ROW)
-#undef KV_ROW
-    return search_factor<kv_symmetric_value>;
-}
-
 kv_status kv_cuda_launch_search(const kv_cuda_search *a, kv_error *err)
 {
     const kv_cuda_tiles *t = &a->tiles;
@@ -138,6 +141,6 @@ kv_status kv_cuda_launch_search(const kv_cuda_search *a, kv_error *err)
     const int items = (KV_CLIP_FACTORS * width + WARP - 1) / WARP * WARP;
     const int threads = items < LEAST ? LEAST : items > THREADS ? THREADS : items;
     const size_t shared = sizeof(double) * KV_CLIP_FACTORS * (size_t)width;
-    kernel_of(a)<<<(unsigned)tiles, threads, shared>>>(*a);
+    search_factor<<<(unsigned)tiles, threads, shared>>>(*a);
     return kv_cuda_launched("search", err);
 }

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(MANY) find_statistics(const kv_cuda_select a, 
     if (threadIdx.x < TARGETS) found[threadIdx.x].prefix = 0;
     for (int left = FIRST; left >= 0; left -= BITS) {
         unsigned i = threadIdx.x;
-        do counts[i / DIGITS][i % DIGITS] = 0;
+        do counts[0][i] = 0; /* of all targets */
         while ((i += blockDim.x) < TARGETS * DIGITS);
         __syncthreads();
         count(counts, found, a, part, left, lanes);

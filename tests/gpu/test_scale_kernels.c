@@ -202,8 +202,8 @@ static void run_percentiles(emulated *e, int n, bool is_outliers, double p0, dou
 
 /* ---- clip factors ---- */
 
-enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, TILE_TOKENS = 3, TILE_CHANNELS = 2 };
-enum { SEARCH_ROWS = 9, SEARCH_COLUMNS = 13, SEARCH_TILES = SEARCH_ROWS * SEARCH_COLUMNS };
+enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, TILE_TOKENS = 6, TILE_CHANNELS = 2 };
+enum { SEARCH_ROWS = 5, SEARCH_COLUMNS = 13, SEARCH_TILES = SEARCH_ROWS * SEARCH_COLUMNS };
 
 typedef float value_of(float x, float s, float inverse, float m, float limit);
 
