@@ -197,29 +197,41 @@ static void check_grid(emulated *e, int32_t format, bool is_asymmetric, bool is_
 
 /* ---- blocks ---- */
 
-/* A number of steps of a block's scale, whole or in the middle of two codes, at most `steps`. */
-static float number_of_steps(int32_t format, uint32_t steps)
+/* How many steps of its scale the largest number of a block is. */
+static uint32_t steps_of(int32_t format)
 {
-    uint32_t const k = number_below(2 * steps + 1);
+    uint32_t const codes = 1u << kv_format_at((size_t)format)->bits;
+    switch (format) {
+    case KV_FORMAT_Q8_0:
+    case KV_FORMAT_IQ4_NL: return 127;
+    case KV_FORMAT_Q4_1:
+    case KV_FORMAT_Q5_1: return codes - 1;
+    default: return codes / 2;
+    }
+}
+
+/* A number of steps, whole or in the middle of two codes. */
+static float number_of_steps(int32_t format)
+{
+    uint32_t const k = number_below(2 * steps_of(format) + 1);
     if (format != KV_FORMAT_IQ4_NL) return (float)k * 0.5f;
     return fabsf(kv_iq4_nl_value(k % 15) + kv_iq4_nl_value(k % 15 + 1)) * 0.5f;
 }
 
 /* 32 numbers: any; of one sign; zeros; one number of both signs; where 1 / scale or the scale's f16
  * is at an end; an outlier; and codes and their middles, from zero and from a minimum, of scales
- * that are powers of two and of any. */
-static void fill_block(float *x, int kind, int32_t format)
+ * that are powers of two and of any. Number `lead` is the largest one. */
+static void fill_block(float *x, int kind, int32_t format, uint32_t lead)
 {
-    uint32_t const bits = (uint32_t)kv_format_at((size_t)format)->bits, lead = number_below(32);
-    uint32_t const all[] = {127, (1u << bits) - 1, 1u << (bits - 1)};
-    uint32_t const steps = all[number_below(3)], last = lead ^ (1 + number_below(31));
-    float const ends[] = {1e-15f, nextafterf(1e-15f, 0), 65504, 65520, 127 * 65520.0f, 1e-45f};
+    uint32_t const last = lead ^ (1 + number_below(31));
+    float const top = (float)steps_of(format);
+    float const ends[] = {1e-15f, nextafterf(1e-15f, 0), 65504, 65520, 127 * 65520.0f, FLT_MAX};
     float const end = ends[number_below(6)], low = (float)(int)number_below(40) - 30;
     float const power = kv_bits_float((number_below(2) ? 127 : 110 + number_below(34)) << 23);
-    float const step = fabsf(number_of_exponent(115, 135)) / (float)steps;
+    float const step = fabsf(number_of_exponent(115, 135)) / top;
     uint32_t const exponent = number_below(40);
     for (uint32_t i = 0; i < 32; i++) {
-        float const some = number_of_steps(format, steps), top = (float)steps;
+        float const some = number_of_steps(format);
         float const up = i == lead ? top : some, from = i == last ? 0 : up;
         bool const is_negative = number_word() >> 31;
         float const sign = is_negative ? -1.0f : 1.0f, any = number_of_exponent(120, 130);
@@ -244,9 +256,10 @@ static void fill_block(float *x, int kind, int32_t format)
 static void check_blocks(emulated *e, int32_t format)
 {
     static float x[NUMBERS], values[NUMBERS];
-    static uint32_t codes[NUMBERS];
+    static uint32_t codes[NUMBERS], lead;
     for (int i = 0; i < NUMBERS; i += 32) {
-        fill_block(x + i, i / 32 % 16, format);
+        int const middles = 11 + (int)(lead / 64 % 2);
+        fill_block(x + i, i / 32 % 2 ? i / 64 % 13 : middles, format, lead++ / 2 % 32);
         block_of(format)(values + i, codes + i, x + i);
     }
     kv_cuda_scheme const scheme = {.format = format, .span = NUMBERS_TOKENS};
@@ -257,8 +270,8 @@ static void check_blocks(emulated *e, int32_t format)
 static void check_all_numbers(emulated *e)
 {
     for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
-        for (int pass = 0; pass < 3; pass++) {
-            e->set_seed((uint64_t)(3 * format + pass));
+        for (int pass = 0; pass < 4; pass++) {
+            e->set_seed((uint64_t)(4 * format + pass));
             kv_format_kind const kind = kv_format_at((size_t)format)->kind;
             bool const is_integer = kind == KV_KIND_INTEGER;
             if (kind == KV_KIND_BLOCK) check_blocks(e, format);
