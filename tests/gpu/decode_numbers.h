@@ -210,10 +210,10 @@ static uint32_t steps_of(int32_t format)
     }
 }
 
-/* A number of steps, whole or in the middle of two codes. */
+/* A number of steps, whole or in the middle of two codes, often half a step. */
 static float number_of_steps(int32_t format)
 {
-    uint32_t const k = number_below(2 * steps_of(format) + 1);
+    uint32_t const k = number_below(4) ? number_below(2 * steps_of(format) + 1) : 1;
     if (format != KV_FORMAT_IQ4_NL) return (float)k * 0.5f;
     return fabsf(kv_iq4_nl_value(k % 15) + kv_iq4_nl_value(k % 15 + 1)) * 0.5f;
 }
@@ -256,10 +256,11 @@ static void fill_block(float *x, int kind, int32_t format, uint32_t lead)
 static void check_blocks(emulated *e, int32_t format)
 {
     static float x[NUMBERS], values[NUMBERS];
+    static const int middles[] = {5, 11, 12};
     static uint32_t codes[NUMBERS], lead;
     for (int i = 0; i < NUMBERS; i += 32) {
-        int const middles = 11 + (int)(lead / 64 % 2);
-        fill_block(x + i, i / 32 % 2 ? i / 64 % 13 : middles, format, lead++ / 2 % 32);
+        int const kind = i / 32 % 2 ? i / 64 % 13 : middles[lead / 64 % 3];
+        fill_block(x + i, kind, format, lead++ / 2 % 32);
         block_of(format)(values + i, codes + i, x + i);
     }
     kv_cuda_scheme const scheme = {.format = format, .span = NUMBERS_TOKENS};

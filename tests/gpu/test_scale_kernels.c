@@ -166,6 +166,7 @@ static void run_percentiles(emulated *e, int n, bool is_outliers, double p0, dou
     double const p[] = {p0, p1};
     for (int i = 0; i < TILES; i++) {
         elements[i] = i % 9 == 3 && !is_outliers ? 0 : 1 + draw(draw(2) ? 20 : 1000000);
+        if (i % 4 == 1) elements[i] = 1 + 70 * draw(100); /* whole places */
         for (int k = 0; k < 4; k++) {
             float const from = k % 2 ? statistics[i][k / 2][0] : -FLT_MAX;
             float const x = draw(3) ? draw_edge() : ends[draw(ENDS)];
@@ -202,8 +203,8 @@ static void run_percentiles(emulated *e, int n, bool is_outliers, double p0, dou
 
 /* ---- clip factors ---- */
 
-enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, TILE_TOKENS = 6, TILE_CHANNELS = 2 };
-enum { SEARCH_ROWS = 5, SEARCH_COLUMNS = 13, SEARCH_TILES = SEARCH_ROWS * SEARCH_COLUMNS };
+enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, TILE_TOKENS = 7, TILE_CHANNELS = 2 };
+enum { SEARCH_ROWS = 4, SEARCH_COLUMNS = 13, SEARCH_TILES = SEARCH_ROWS * SEARCH_COLUMNS };
 
 typedef float value_of(float x, float s, float inverse, float m, float limit);
 
@@ -240,7 +241,7 @@ static void fill_tile(float *z, int tile, float limit)
         if (kind == 2) x = fabsf(x) + size;
         if (kind == 3) x = -fabsf(x);
         if (kind == 4 && draw(2)) x = sign * 0.0f;
-        if (kind == 5 && (tile % 3 == 0 || draw(3) == 0)) x = NAN;
+        if (kind >= 5 && (tile % 9 == 0 || draw(3) == 0)) x = NAN;
         z[u * SEARCH_DIM + c] = x;
     }
 }
