@@ -23,29 +23,31 @@ static inline unsigned kv_cuda_blocks(int64_t n, int64_t step)
     return (unsigned)((n + step - 1) / step);
 }
 
-/* Sum of one number of each thread of a block of THREADS (a power of two): what thread 0 returns,
- * and shared[0] for others that wait. Pairs are added as i, i + THREADS / 2 and so on. shared
- * [THREADS]; who uses it twice waits in between. */
+/* Sum of one number of each thread of a block of THREADS (a power of two), the same in every
+ * thread; pairs are added as i, i + THREADS / 2 and so on. shared [THREADS]; who uses it twice
+ * waits in between. */
 template <int THREADS> __device__ double kv_block_sum(double x, double *shared)
 {
     shared[threadIdx.x] = x;
-    for (int half = THREADS / 2; half > 0; half /= 2) {
+    for (int half = THREADS / 2; half > 1; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
     }
-    return shared[threadIdx.x];
+    __syncthreads();
+    return shared[0] + shared[1];
 }
 
-/* The largest of them, for any type that max() knows, in the same way. */
+/* The largest of them, for any type that max() knows; the same holds for shared. */
 template <int THREADS, class T> __device__ T kv_block_max(T x, T *shared)
 {
     shared[threadIdx.x] = x;
-    for (int half = THREADS / 2; half > 0; half /= 2) {
+    for (int half = THREADS / 2; half > 1; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half)
             shared[threadIdx.x] = max(shared[threadIdx.x], shared[threadIdx.x + half]);
     }
-    return shared[threadIdx.x];
+    __syncthreads();
+    return max(shared[0], shared[1]);
 }
 
 #endif

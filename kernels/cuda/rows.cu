@@ -30,6 +30,7 @@ static __device__ void count_digits(selection *s, const row_tokens &row, uint64_
 {
     for (int k = 0; k < KV_CUDA_TOPS; k++) s->digits[k][threadIdx.x] = 0;
     __syncthreads();
+#pragma unroll 1
     for (int64_t t = row.begin + threadIdx.x; t < row.end; t += THREADS) {
         const uint64_t entry = kv_top_entry(row.logits[t], t);
         if (entry < threshold) continue;
@@ -66,7 +67,7 @@ static __device__ void select_best(uint64_t out[KV_CUDA_TOPS], selection *s, con
     if (threadIdx.x < KV_CUDA_TOPS) {
         const uint32_t k = 1u << 3 * threadIdx.x; /* 1, 8, 64 */
         s->prefix[threadIdx.x] = 0;
-        s->rank[threadIdx.x] = k < n ? k : (uint32_t)n;
+        s->rank[threadIdx.x] = (uint32_t)min((int64_t)k, n);
     }
     for (int shift = 64 - DIGIT_BITS;; shift -= DIGIT_BITS) {
         count_digits(s, row, threshold, mask, shift);
@@ -76,6 +77,7 @@ static __device__ void select_best(uint64_t out[KV_CUDA_TOPS], selection *s, con
         mask |= (uint64_t)(DIGITS - 1) << shift;
         if (s->count[0] == 1 && s->count[1] == 1 && s->count[2] == 1) break;
     }
+#pragma unroll 1
     for (int64_t t = row.begin + threadIdx.x; t < row.end; t += THREADS) {
         const uint64_t entry = kv_top_entry(row.logits[t], t);
         if (entry < threshold) continue;
@@ -91,9 +93,7 @@ static __device__ uint64_t least_of_groups(uint64_t best, uint64_t *shared, uint
     __syncthreads();
     if (threadIdx.x < GROUPS)
         for (int i = GROUPS; i < THREADS; i += GROUPS) best = max(best, groups[threadIdx.x + i]);
-    kv_block_max<THREADS>(threadIdx.x < GROUPS ? ~best : 0, shared);
-    __syncthreads();
-    return ~shared[0];
+    return ~kv_block_max<GROUPS>(~best, shared); /* of the first GROUPS threads */
 }
 
 __global__ void __launch_bounds__(THREADS) rows(const kv_cuda_rows a)
@@ -112,9 +112,7 @@ __global__ void __launch_bounds__(THREADS) rows(const kv_cuda_rows a)
         const uint64_t entry = kv_top_entry(row.logits[t], t);
         best = max(best, t == needle ? 0 : entry);
     }
-    kv_block_max<THREADS>(best, entries);
-    __syncthreads();
-    const uint64_t other = entries[0];
+    const uint64_t other = kv_block_max<THREADS>(best, entries);
     float largest = kv_top_logit(other);
     double margin = NAN;
     if (needle >= row.begin && needle < row.end) {

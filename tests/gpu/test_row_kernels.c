@@ -113,7 +113,7 @@ static void set_rows(row_case *c, kind k)
             int64_t const needles[] = {
                 -1, begin - 1, begin, begin + n - 1, begin + n, between(begin, begin + n)};
             c->seen[h][r][0] = begin, c->seen[h][r][1] = begin + n;
-            c->needle[h][r] = needles[random_word() % 6];
+            c->needle[h][r] = k == ONE_A_GROUP ? -1 : needles[random_word() % 6];
             for (int64_t i = 0; i < STRIDE; i++) c->logits[h][r][i] = 1e6f; /* not visible */
             for (int64_t t = begin; t < begin + n; t++)
                 c->logits[h][r][t - FIRST] = k == EXPONENTS ? exponent(h, r, t)
@@ -122,6 +122,7 @@ static void set_rows(row_case *c, kind k)
                                                  : logit(k, t);
             /* the best one is the first of a reading by all threads */
             int64_t const peak = begin + 256 * between(0, (n + 255) / 256);
+            if (k == NORMAL) c->logits[h][r][begin + n - 1 - FIRST] = 23.5f;
             if (k == NORMAL) c->logits[h][r][peak - FIRST] = 24;
             if (k == EXPONENTS) c->logits[h][r][peak - FIRST] = 0;
             int64_t const needle = c->needle[h][r];
@@ -253,7 +254,8 @@ static kv_cuda_comparison plain_comparison(const row_case *c, int64_t h, int64_t
 enum { FIRST_ROW = 11 };
 
 /* Rows from FIRST_ROW on are the exact rows with noise. With EXPONENTS a weight is that of the row
- * or of its exact row, and a maximum 0, which no token has. */
+ * or of its exact row, and a maximum 0, which no token has. With ONE_A_GROUP each thread whose
+ * number decides a step of a maximum has the largest error of a row. */
 static void set_compared(row_case *c, kind k, const int32_t exact[ROWS])
 {
     set_rows(c, k);
@@ -265,7 +267,11 @@ static void set_compared(row_case *c, kind k, const int32_t exact[ROWS])
                 float const l = c->logits[h][exact[r]][t];
                 float const far = l + (random_word() % 2 ? 0.1f : 2) * random_float();
                 c->logits[h][r][t] = k == FEW_VALUES && random_word() % 3 ? l : far;
+                if (k == FEW_VALUES && random_word() % 6 == 0) c->logits[h][r][t] = 0;
             }
+            int64_t const i = r + h * ROWS, place = (1 << i % 8) - i / 8 % 2;
+            if (k == ONE_A_GROUP && !is_exact)
+                c->logits[h][r][c->seen[h][r][0] + place - FIRST] += 50;
             for (int64_t t = 0; k == EXPONENTS && t < STRIDE; t++)
                 c->logits[h][r][t] = exponent(h, is_exact ? r : exact[r], t + !is_exact);
             c->row[h][r] = plain_row(c->logits[h][r], c->seen[h][r], -1);
@@ -445,7 +451,9 @@ int main(int argc, char **argv)
         check_compare(&e, &c, NORMAL, true);
         check_compare(&e, &c, FEW_VALUES, true);
         check_compare(&e, &c, EXPONENTS, true);
+        check_compare(&e, &c, ONE_A_GROUP, true);
         check_compare(&e, &c, NORMAL, false);
+        check_compare(&e, &c, EXPONENTS, false);
         for (int k = 0; k < N_KINDS; k++) check_rows(&e, &c, (kind)k, true, true);
         check_rows(&e, &c, NORMAL, false, true);
         check_rows(&e, &c, NORMAL, true, false);
