@@ -78,7 +78,7 @@ static float logit(kind k, int64_t t)
 static float one_a_group(int64_t number, int64_t place)
 {
     int64_t const group = place % 64, least = number / 16 % 2 ? 63 : 0;
-    int64_t const turn = group == 0 ? number % 4 : group == 63 ? number / 4 % 4 : group % 4;
+    int64_t const turn = group == 0 ? number % 4 : group == 63 ? number / 4 % 4 : 0;
     if (place / 64 != turn) return random_float();
     return group == least ? 9 : 11 + random_float();
 }
