@@ -12,11 +12,14 @@
 
 enum { ROWS = 8, THREADS = ROWS * KV_WARP };
 
+/* The least number that rounds to f16's infinity: half a step beyond the largest. */
+#define F16_END (KV_F16_MAXIMUM + 16.0f)
+
 /* Flags of one number, which is stored at f16 or not. */
 static __device__ __forceinline__ uint32_t flags_of(float x, bool is_f16)
 {
     if (!(fabsf(x) <= FLT_MAX)) return KV_CUDA_NOT_FINITE;
-    return is_f16 && !(fabsf(kv_f16_round(x)) <= FLT_MAX) ? KV_CUDA_UNFIT : 0;
+    return is_f16 && fabsf(x) >= F16_END ? KV_CUDA_UNFIT : 0;
 }
 
 /* Row z of quantized token u, transformed; returns flags and adds what is kept to *kept. */
