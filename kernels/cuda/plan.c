@@ -8,6 +8,9 @@
 /* Of the free memory, in hundredths; the rest is for allocations that come in pages. */
 enum { USED_PERCENT = 90 };
 
+/* Of a wave: kernels have a row of blocks for each head, and a grid has no more rows. */
+enum { MOST_HEADS = 65535 };
+
 /* What a call, one head and one row of it take. */
 typedef struct {
     const kv_layer *layer;
@@ -137,12 +140,13 @@ static kv_status fit_in(kv_cuda_plan *plan, const kv_cuda_options *options, cons
     double const room = (double)given / 100 * USED_PERCENT;
     int64_t const least_rows = smaller(rows, KV_CUDA_ROWS), least_group = smaller(n->n_keys, 1);
     int64_t const all = n->layer->kv_heads;
-    double const one = bytes_of(n, 1, least_rows, least_group);
-    int64_t heads = one > room ? 0 : smaller(all, (int64_t)(room / one));
-    if (heads < 1) return refuse(n, one, room, "one kv head", err);
-    if (n->needs_all_heads && heads < all)
-        return refuse(n, one * (double)all, room,
-                      "a scale over all kv heads needs them together: they", err);
+    double const one = bytes_of(n, 1, least_rows, least_group), shared = (double)n->fixed;
+    double const wide = shared + (one - shared) * (double)all;
+    if (one > room) return refuse(n, one, room, "one kv head", err);
+    if (n->needs_all_heads && wide > room)
+        return refuse(n, wide, room, "a scale over all kv heads needs them together: they", err);
+    int64_t heads = wide > room ? (int64_t)((room - shared) / (one - shared)) : all;
+    if (!n->needs_all_heads) heads = smaller(heads, MOST_HEADS);
     if (options->heads > 0 && !n->needs_all_heads) heads = smaller(options->heads, heads);
     plan->heads = heads, plan->rows = rows, plan->group = least_group;
     while (plan->rows > least_rows && bytes_of(n, heads, plan->rows, least_group) > room)

@@ -224,6 +224,20 @@ static void test_little_memory(void)
     free_layer(&m);
 }
 
+/* RoPE's tables are many times what a head of one token takes; heads share them. */
+static void test_shared_memory(void)
+{
+    static const char *const keys[] = {"int4/tensor", NULL}, *const values[] = {"f32", NULL};
+    static quantizers q;
+    memory_layer m;
+    make_case(&m, &(shape){1, 64, 12, 1, 1, 0, true}, NORMAL, 0);
+    parse_lists(&q, keys, values);
+    set_memory(192 << 10);
+    check_evaluation(&m.layer, &q.evaluation, "192 KiB for twelve heads");
+    set_memory(0);
+    free_layer(&m);
+}
+
 /* Both operations of one small request; messages of a failure name CUDA. */
 static void check_fault(const request *r, bool is_attention, const outcome *expected,
                         const char *where)
@@ -339,7 +353,7 @@ int main(int argc, char **argv)
     test_damages();
     test_requests();
     test_attention_requests();
-    if (set_memory) test_little_memory(), test_faults();
+    if (set_memory) test_little_memory(), test_shared_memory(), test_faults();
     test_host_memory();
     return check_done();
 }
