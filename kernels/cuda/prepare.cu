@@ -29,6 +29,7 @@ static __device__ __forceinline__ uint32_t finish_row(const kv_cuda_prepare a, c
     const kv_cuda_scheme &s = a.scheme;
     float *out = a.z + (head * s.span + u) * a.head_dim;
     uint32_t flags = 0;
+#pragma unroll 1
     for (int c = threadIdx.x % KV_WARP; c < a.head_dim; c += KV_WARP) {
         const int64_t vector = head * s.vectors + (s.is_kept_by_channel ? c : u);
         const bool is_kept = a.marks && (z[c] <= s.keep_low[vector] || z[c] >= s.keep_high[vector]);
@@ -54,6 +55,7 @@ __global__ void __launch_bounds__(THREADS, 4)
     int mine = 0;
     if (threadIdx.x == 0) kept = 0;
     if (row < rows)
+#pragma unroll 1
         for (int c = threadIdx.x % KV_WARP; c < d; c += KV_WARP) {
             z[c] = a.x[(head * a.tokens + token + row) * d + c];
             if (!is_quantized) flags |= flags_of(z[c], true);
