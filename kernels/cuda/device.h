@@ -19,7 +19,7 @@
 
 KV_EXTERN_C_BEGIN
 
-/* Changes whenever this header does. */
+/* Changes whenever this header does, or what of scheme.h and scale.h kernels read. */
 enum { KV_CUDA_VERSION = 1 };
 
 typedef struct {

@@ -39,11 +39,11 @@ kv_status kv_cuda_shared(const void *kernel, const char *name, int64_t bytes, kv
     if (bytes > limit)
         return KV_FAIL(err, KV_EUNSUPPORTED,
                        "CUDA: kernel %s needs %lld bytes of shared memory a block, this device has "
-                       "%lld",
+                       "%lld; a smaller head_dim needs less, and the CPU backend takes any",
                        name, (long long)bytes, (long long)limit);
-    return failed(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       (int)bytes),
-                  "cudaFuncSetAttribute(MaxDynamicSharedMemorySize)", err);
+    return failed(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+        "cudaFuncSetAttribute(MaxDynamicSharedMemorySize)", err);
 }
 
 static kv_status count(int32_t *devices, kv_error *err)
@@ -120,9 +120,16 @@ static kv_status finish_all(kv_error *err)
 
 const kv_cuda_module *kv_cuda_module_table(void)
 {
-    static const kv_cuda_module table = {KV_CUDA_VERSION, count,    use,      free_bytes,
-                                         allocate,        release,  upload,   download,
-                                         zero,            finish_all,
+    static const kv_cuda_module table = {KV_CUDA_VERSION,
+                                         count,
+                                         use,
+                                         free_bytes,
+                                         allocate,
+                                         release,
+                                         upload,
+                                         download,
+                                         zero,
+                                         finish_all,
 #define KV_ROW(name) kv_cuda_launch_##name,
                                          KV_CUDA_KERNEL_TABLE(KV_ROW)
 #undef KV_ROW
