@@ -21,12 +21,12 @@
 
 enum { SPLIT = 2048 };
 
-typedef enum { SAME, SUM, DIVERGENCE, DIFFERENCE } rule;
+typedef enum { SAME, SUM, DIVERGENCE, DIFFERENCE } agreement;
 
 /* One field: numbers at x, x + step, ...; of out_err_square, `of` is |o|^2 of the same row. */
 typedef struct {
     const char *name;
-    rule rule;
+    agreement rule;
     const double *x;
     int64_t n, step;
 } field;
