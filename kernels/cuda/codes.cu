@@ -1,7 +1,8 @@
 /* Codes of a whole tensor under one scheme: what tests compare, and what levels are counted from.
  *
  * As decode.cu, with codes instead of values, and nothing to undo. Grid (tiles of ROWS tokens,
- * heads), block 128. Dynamic shared: three tiles, 25 KiB at head_dim 128; registers: at most 128. */
+ * heads), block 128. Dynamic shared: three tiles, 25 KiB at head_dim 128; registers: at most 128.
+ */
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/quantize.h"
