@@ -12,7 +12,7 @@
 #include "kernels/cuda/tiles.cuh"
 #include "kernels/order.h"
 
-enum { THREADS = 256, WARP = 32, SLICE = 64 };
+enum { THREADS = 256, SLICE = 64 };
 
 /* A launch's shape: lanes of a tile, slices of a head, blocks that share a slice, tokens of a tile
  * (or of all, where there are fewer). */
@@ -83,7 +83,7 @@ kv_status kv_cuda_launch_extremes(const kv_cuda_extremes *a, kv_error *err)
     const int64_t tiles = kv_tiles_of(t);
     if (tiles < 1) return KV_OK;
     const unsigned lanes = (unsigned)kv_tile_lanes(t);
-    const int64_t row = (t->columns * lanes + WARP - 1) / WARP * WARP;
+    const int64_t row = (t->columns * lanes + KV_WARP - 1) / KV_WARP * KV_WARP;
     const unsigned threads = (unsigned)(row < THREADS ? row : (int64_t)THREADS);
     const int64_t tile_tokens = t->tile_tokens < t->tokens ? t->tile_tokens : t->tokens;
     const shape s = {lanes, kv_cuda_blocks(t->tokens, SLICE), kv_cuda_blocks(row, threads),

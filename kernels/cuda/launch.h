@@ -10,6 +10,8 @@
 
 #include "kernels/cuda/device.h"
 
+enum { KV_WARP = 32 };
+
 /* Names the kernel where its launch failed. */
 kv_status kv_cuda_launched(const char *kernel, kv_error *err);
 

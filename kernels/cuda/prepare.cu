@@ -23,7 +23,7 @@ static __device__ __forceinline__ uint32_t flags_of(float x, bool is_f16)
 }
 
 /* Row z of quantized token u, transformed; returns flags and adds what is kept to *kept. */
-static __device__ __forceinline__ uint32_t finish_row(const kv_cuda_prepare a, const float *z,
+static __device__ __forceinline__ uint32_t finish_row(const kv_cuda_prepare &a, const float *z,
                                                       int64_t head, int64_t u, int *kept)
 {
     const kv_cuda_scheme &s = a.scheme;

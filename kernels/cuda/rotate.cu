@@ -6,15 +6,15 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rope.cuh"
 
-enum { WARP = 32, TOKENS = 8 };
+enum { TOKENS = 8 };
 
-__global__ void __launch_bounds__(WARP *TOKENS) rotate(const kv_cuda_rotate a)
+__global__ void __launch_bounds__(KV_WARP *TOKENS) rotate(const kv_cuda_rotate a)
 {
     const int64_t t = blockIdx.x * TOKENS + threadIdx.y, pairs = a.rope.pairs;
     if (t >= a.tokens) return;
     const int64_t row = (blockIdx.y * a.tokens + t) * a.head_dim;
 #pragma unroll 1
-    for (int64_t i = threadIdx.x; i < a.head_dim - pairs; i += WARP) {
+    for (int64_t i = threadIdx.x; i < a.head_dim - pairs; i += KV_WARP) {
         if (i >= pairs) {
             a.y[row + pairs + i] = a.x[row + pairs + i];
             continue;
@@ -32,6 +32,6 @@ kv_status kv_cuda_launch_rotate(const kv_cuda_rotate *a, kv_error *err)
 {
     if (a->heads < 1 || a->tokens < 1) return KV_OK;
     const dim3 grid(kv_cuda_blocks(a->tokens, TOKENS), (unsigned)a->heads);
-    rotate<<<grid, dim3(WARP, TOKENS)>>>(*a);
+    rotate<<<grid, dim3(KV_WARP, TOKENS)>>>(*a);
     return kv_cuda_launched("rotate", err);
 }

@@ -14,7 +14,7 @@
 #include "kernels/format.h"
 #include "kernels/grid.h"
 
-enum { WARP = 32, LEAST = 64, THREADS = 256, CHANNELS = 64 };
+enum { LEAST = 64, THREADS = 256, CHANNELS = 64 };
 static_assert(LEAST >= (int)KV_CLIP_FACTORS && CHANNELS % (int)KV_CLIP_LANES == 0,
               "a thread each factor");
 
@@ -138,7 +138,7 @@ kv_status kv_cuda_launch_search(const kv_cuda_search *a, kv_error *err)
     const int64_t tiles = kv_tiles_of(t);
     if (tiles < 1) return KV_OK;
     const int width = t->tile_channels < CHANNELS ? (int)t->tile_channels : CHANNELS;
-    const int items = (KV_CLIP_FACTORS * width + WARP - 1) / WARP * WARP;
+    const int items = (KV_CLIP_FACTORS * width + KV_WARP - 1) / KV_WARP * KV_WARP;
     const int threads = items < LEAST ? LEAST : items > THREADS ? THREADS : items;
     const size_t shared = sizeof(double) * KV_CLIP_FACTORS * (size_t)width;
     search_factor<<<(unsigned)tiles, threads, shared>>>(*a);

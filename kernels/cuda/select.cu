@@ -10,8 +10,8 @@
 #include "kernels/cuda/tiles.cuh"
 #include "kernels/order.h"
 
-enum { WARP = 32, TARGETS = 2 * KV_CUDA_PERCENTILES, BITS = 8, DIGITS = 1 << BITS };
-enum { FEW = TARGETS * WARP, MANY = 1024, SMALL = 4096, FIRST = 32 - BITS, THREADS = 256 };
+enum { TARGETS = 2 * KV_CUDA_PERCENTILES, BITS = 8, DIGITS = 1 << BITS };
+enum { FEW = TARGETS * KV_WARP, MANY = 1024, SMALL = 4096, FIRST = 32 - BITS, THREADS = 256 };
 
 /* One order statistic of the block's tile while it is being found. */
 typedef struct {
@@ -54,8 +54,8 @@ static __device__ __forceinline__ void count(uint32_t counts[TARGETS][DIGITS], c
 /* How many elements up to and with this lane's digits there are, of `mine` each. */
 static __device__ __forceinline__ uint32_t sum_up_to(uint32_t mine)
 {
-    const int lane = threadIdx.x % WARP;
-    for (int step = 1; step < WARP; step *= 2) {
+    const int lane = threadIdx.x % KV_WARP;
+    for (int step = 1; step < KV_WARP; step *= 2) {
         const uint32_t before = __shfl_up_sync(0xffffffffu, mine, step);
         mine += lane >= step ? before : 0;
     }
@@ -74,11 +74,11 @@ static __device__ __forceinline__ uint32_t rank_of(const kv_cuda_select &a, int 
 static __device__ __forceinline__ uint32_t advance(target *target, const uint32_t counts[DIGITS],
                                                    const kv_cuda_select &a, int k, bool is_first)
 {
-    enum { EACH = DIGITS / WARP };
-    const int first = threadIdx.x % WARP * EACH;
+    enum { EACH = DIGITS / KV_WARP };
+    const int first = threadIdx.x % KV_WARP * EACH;
     uint32_t mine = 0;
     for (int i = 0; i < EACH; i++) mine += counts[first + i];
-    const uint32_t end = sum_up_to(mine), n = __shfl_sync(0xffffffffu, end, WARP - 1);
+    const uint32_t end = sum_up_to(mine), n = __shfl_sync(0xffffffffu, end, KV_WARP - 1);
     uint32_t rank = is_first ? rank_of(a, k, n) : target->rank;
     __syncwarp(); /* all have read what one writes */
     if (rank < end && rank >= end - mine) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(MANY) find_statistics(const kv_cuda_select a, 
 {
     __shared__ uint32_t counts[TARGETS][DIGITS];
     __shared__ target found[TARGETS];
-    const unsigned k = threadIdx.x / WARP, targets = 2 * a.n;
+    const unsigned k = threadIdx.x / KV_WARP, targets = 2 * a.n;
     const kv_tile_part part = kv_tile_part_of(a.tiles, blockIdx.x);
     if (threadIdx.x < TARGETS) found[threadIdx.x].prefix = 0;
     for (int left = FIRST; left >= 0; left -= BITS) {

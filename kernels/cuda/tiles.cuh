@@ -2,7 +2,7 @@
 #ifndef KVANT_KERNELS_CUDA_TILES_CUH
 #define KVANT_KERNELS_CUDA_TILES_CUH
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/launch.h"
 
 /* Heads [head, head_end), tokens [u, u_end), channels [c, c_end); every draw. */
 typedef struct {
@@ -32,7 +32,7 @@ static inline int64_t kv_tiles_of(const kv_cuda_tiles *t)
 static inline int kv_tile_lanes(const kv_cuda_tiles *t)
 {
     int lanes = 1;
-    while (lanes < 32 && lanes < t->tile_channels) lanes *= 2;
+    while (lanes < KV_WARP && lanes < t->tile_channels) lanes *= 2;
     return lanes;
 }
 

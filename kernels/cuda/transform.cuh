@@ -9,10 +9,8 @@
 #ifndef KVANT_KERNELS_CUDA_TRANSFORM_CUH
 #define KVANT_KERNELS_CUDA_TRANSFORM_CUH
 
-#include "kernels/cuda/scheme.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/stages.h"
-
-enum { KV_WARP = 32 };
 
 static __device__ __forceinline__ void kv_row_apply_center(float *z, const kv_cuda_scheme &s,
                                                            int64_t head, int d)
