@@ -1,7 +1,8 @@
 /* The fit kernels that turn statistics into thresholds, ranges and scales, each on its own, against
  * the same rules (order.h, scale.h, clip.h) on the host: wherever the largest scale is, every
  * storage at the edges of its numbers, percentiles between any two floats, clip factors of tiles of
- * any size. Usage: test_scale_kernels MODULE */
+ * any size; and channels' sums and tiles' extremes of numbers of every size. Usage:
+ * test_scale_kernels MODULE */
 #include <float.h>
 
 #include "kernels/clip.h"
@@ -325,9 +326,88 @@ static void run_searches(emulated *e)
     }
 }
 
+/* ---- sums and extremes of numbers of every size ---- */
+
+/* A finite float of any exponent within `spread` of 1, of either sign or of `sign`. */
+static float any_size(int spread, int sign)
+{
+    float const x =
+        ldexpf(1.0f + (float)draw(1 << 23) * 0x1p-23f, (int)draw(2 * (uint32_t)spread) - spread);
+    return sign != 0 ? (float)sign * x : draw(2) ? x : -x;
+}
+
+/* Sums whose every addition is rounded. */
+static void run_sums(emulated *e)
+{
+    enum { HEADS = 2, TOKENS = 101, D = 21, N = HEADS * TOKENS * D };
+    float z[N];
+    double sum[HEADS * D], expected[HEADS * D] = {0};
+    for (int i = 0; i < N; i++) z[i] = any_size(60, 0);
+    for (int i = 0; i < N; i++) expected[i / (TOKENS * D) * D + i % D] += (double)z[i];
+    kv_cuda_channels const a = {.sum = room(e, sizeof sum),
+                                .z = to_device(e, z, sizeof z),
+                                .heads = HEADS,
+                                .tokens = TOKENS,
+                                .head_dim = D,
+                                .head_stride = TOKENS * D};
+    DO(e, channels, &a);
+    to_host(e, sum, a.sum, sizeof sum);
+    CHECK(memcmp(sum, expected, sizeof sum) == 0, "sums of channels");
+    give_back(e);
+}
+
+static void run_extremes(emulated *e, int64_t tile_tokens, int64_t tile_channels, int sign)
+{
+    enum { HEADS = 2, TOKENS = 70, D = 5, N = HEADS * TOKENS * D };
+    int64_t const rows = (TOKENS + tile_tokens - 1) / tile_tokens;
+    int64_t const columns = (D + tile_channels - 1) / tile_channels, tiles = HEADS * rows * columns;
+    float z[N], low[N], high[N], least[N], most[N];
+    for (int64_t i = 0; i < N; i++)
+        z[i] = draw(9)   ? any_size(140, sign)
+               : draw(2) ? 0.0f
+                         : -0.0f,
+        least[i] = INFINITY, most[i] = -INFINITY;
+    for (int64_t i = 0; i < N; i++) {
+        int64_t const t = i / D % TOKENS, c = i % D, head = i / (TOKENS * D);
+        int64_t const tile = (head * rows + t / tile_tokens) * columns + c / tile_channels;
+        least[tile] = fminf(least[tile], z[i]), most[tile] = fmaxf(most[tile], z[i]);
+    }
+    kv_cuda_extremes a = {.low = room(e, sizeof low),
+                          .high = room(e, sizeof high),
+                          .tiles = {.z = to_device(e, z, sizeof z),
+                                    .heads = HEADS,
+                                    .draws = 1,
+                                    .tokens = TOKENS,
+                                    .head_dim = D,
+                                    .head_stride = TOKENS * D,
+                                    .tile_tokens = tile_tokens,
+                                    .tile_channels = tile_channels,
+                                    .rows = rows,
+                                    .columns = columns},
+                          .is_asymmetric = 1};
+    DO(e, extremes, &a);
+    to_host(e, low, a.low, sizeof low);
+    to_host(e, high, a.high, sizeof high);
+    for (int64_t i = 0; i < tiles; i++) /* + 0: which zero is no matter, see scale.h */
+        CHECK(same(low[i] + 0.0f, least[i] + 0.0f) && same(high[i] + 0.0f, most[i] + 0.0f),
+              "tile %d of %dx%d: %g ... %g", (int)i, (int)tile_tokens, (int)tile_channels,
+              (double)low[i], (double)high[i]);
+    give_back(e);
+}
+
+static void run_all_extremes(emulated *e)
+{
+    static const int64_t tokens[] = {1, 7, 65, 70}, channels[] = {1, 2, 5};
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 3; j++)
+            for (int sign = -1; sign <= 1; sign++) run_extremes(e, tokens[i], channels[j], sign);
+}
+
 int main(int argc, char **argv)
 {
     emulated e = emulated_open(argc, argv);
+    run_sums(&e);
+    run_all_extremes(&e);
     run_places(&e);
     run_overflow(&e);
     run_storages(&e);
