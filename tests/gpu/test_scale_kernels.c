@@ -1,7 +1,7 @@
-/* The fit kernels that turn statistics into thresholds, ranges and scales, each on its own, against
- * the same rules (order.h, scale.h, clip.h) on the host: wherever the largest scale is, every
- * storage at the edges of its numbers, percentiles between any two floats, clip factors of tiles of
- * any size; and channels' sums and tiles' extremes of numbers of every size. Usage:
+/* The fit kernels, each on its own, against the same rules (order.h, scale.h, clip.h) or plain
+ * loops on the host: wherever the largest scale is, every storage at the edges of its numbers,
+ * percentiles between any two floats, clip factors of tiles of any size, channels' sums and tiles'
+ * extremes of numbers of every size, the first transforms without the others. Usage:
  * test_scale_kernels MODULE */
 #include <float.h>
 
@@ -109,10 +109,30 @@ static float draw_edge(void)
 static void run_storage(emulated *e, kv_scale_rule rule)
 {
     enum { TILES = 600 };
-    static const float ends[] = {0.0f, -0.0f, 448, 65504, 57344, 464, 65520, 1e-45f, 0x1p-14f};
+    static const float ends[] = {0.0f,
+                                 -0.0f,
+                                 448,
+                                 464,
+                                 65504,
+                                 65520,
+                                 57344,
+                                 1e-45f,
+                                 0x1p-14f,
+                                 0x1p-127f, /* e8m0's smallest, and beside it */
+                                 0x1.000002p-127f,
+                                 0x0.fffffcp-127f,
+                                 0x1p-126f,
+                                 0x1.000002p-126f,
+                                 0x1p127f, /* its largest, bf16's, f32's */
+                                 0x1.000002p127f,
+                                 0x1.fffffep126f,
+                                 0x1.fep127f,
+                                 0x1.fefffep127f,
+                                 0x1.ffp127f,
+                                 FLT_MAX};
     enum { ENDS = sizeof ends / sizeof *ends };
     float low[TILES], high[TILES], scale[2][TILES], minimum[2][TILES];
-    uint32_t flags = 0;
+    uint32_t flags = 0, expected = 0;
     for (int i = 0; i < TILES; i++) {
         float const a = i < ENDS ? -ends[i] : draw_edge(), b = i < ENDS ? ends[i] : draw_edge();
         low[i] = fminf(a, b), high[i] = fmaxf(a, b);
@@ -121,6 +141,7 @@ static void run_storage(emulated *e, kv_scale_rule rule)
         if (rule.is_asymmetric && i == TILES - 1) low[i] = INFINITY, high[i] = -INFINITY;
         if (rule.is_asymmetric && i == TILES - 2) low[i] = 0.0f, high[i] = -0.0f;
         kv_scale_store(&scale[0][i], &minimum[0][i], &rule, low[i], high[i]);
+        if (!isfinite(fmaf(rule.limit, scale[0][i], minimum[0][i]))) expected = KV_CUDA_OVERFLOW;
     }
     float *const global = to_device(e, &rule.global, sizeof rule.global);
     kv_cuda_scales const s = {room(e, sizeof low),
@@ -135,7 +156,7 @@ static void run_storage(emulated *e, kv_scale_rule rule)
     to_host(e, scale[1], s.scale, sizeof low);
     to_host(e, minimum[1], s.minimum, sizeof low);
     to_host(e, &flags, s.flags, sizeof flags);
-    CHECK(flags == 0, "flags %u", flags);
+    CHECK(flags == expected, "flags %u", flags);
     for (int i = 0; i < TILES; i++)
         CHECK(same(scale[0][i], scale[1][i]) && same(minimum[0][i], minimum[1][i]),
               "storage %d, limit %g, %.9g ... %.9g: %.9g from %.9g", rule.storage, rule.limit,
@@ -403,9 +424,51 @@ static void run_all_extremes(emulated *e)
             for (int sign = -1; sign <= 1; sign++) run_extremes(e, tokens[i], channels[j], sign);
 }
 
+/* ---- the first n transforms ---- */
+
+static void run_prepare(emulated *e, int n, int64_t hadamard)
+{
+    enum { HEADS = 2, TOKENS = 11, D = 40, N = HEADS * TOKENS * D };
+    float const factor = (float)(1.0 / sqrt((double)hadamard));
+    float x[N], z[N], expected[N], mean[HEADS * D], divisor[HEADS * D];
+    for (int i = 0; i < HEADS * D; i++) mean[i] = any_size(3, 0), divisor[i] = any_size(3, 1);
+    for (int i = 0; i < N; i++) {
+        int const channel = i / (TOKENS * D) * D + i % D;
+        x[i] = any_size(3, 0);
+        expected[i] = n > 0 ? x[i] - mean[channel] : x[i];
+        if (n > 1) expected[i] /= divisor[channel];
+    }
+    for (int64_t half = 1; n > 2 && half < hadamard; half *= 2)
+        for (int64_t i = 0; i < N; i++) {
+            float const a = expected[i],
+                        b = expected[i / (2 * half) == (i + half) / (2 * half) ? i + half : i];
+            if (i % (2 * half) < half) expected[i] = a + b, expected[i + half] = a - b;
+        }
+    for (int i = 0; n > 2 && i < N; i++) expected[i] *= factor;
+    uint32_t flags = 0;
+    kv_cuda_prepare const a = {.z = room(e, sizeof z),
+                               .x = to_device(e, x, sizeof x),
+                               .heads = HEADS,
+                               .tokens = TOKENS,
+                               .head_dim = D,
+                               .scheme = {.span = TOKENS,
+                                          .mean = to_device(e, mean, sizeof mean),
+                                          .divisor = to_device(e, divisor, sizeof divisor),
+                                          .hadamard = hadamard,
+                                          .hadamard_factor = factor},
+                               .transforms = n,
+                               .flags = to_device(e, &flags, sizeof flags)};
+    DO(e, prepare, &a);
+    to_host(e, z, a.z, sizeof z);
+    CHECK(memcmp(z, expected, sizeof z) == 0, "%d transforms, hadamard %d", n, (int)hadamard);
+    give_back(e);
+}
+
 int main(int argc, char **argv)
 {
     emulated e = emulated_open(argc, argv);
+    for (int n = 0; n <= 3; n++)
+        for (int64_t hadamard = 2; hadamard <= 8; hadamard *= 2) run_prepare(&e, n, hadamard);
     run_sums(&e);
     run_all_extremes(&e);
     run_places(&e);
