@@ -34,16 +34,17 @@ KV_HD double kv_percentile_between(double place, float low, float high)
     return (double)low + ((double)high - (double)low) * fraction;
 }
 
-/* The largest float <= x, and the smallest >= x. */
+/* The largest float <= x, and the smallest >= x, for x between finite floats. A neighbour's key is
+ * the next one; what rounds to a zero rounds to the one of its sign. */
 KV_HD float kv_float_below(double x)
 {
     const float near = (float)x;
-    return (double)near > x ? nextafterf(near, -INFINITY) : near;
+    return kv_order_value(kv_order_key(near, false) - ((double)near > x), false);
 }
 KV_HD float kv_float_above(double x)
 {
     const float near = (float)x;
-    return (double)near < x ? nextafterf(near, INFINITY) : near;
+    return kv_order_value(kv_order_key(near, false) + ((double)near < x), false);
 }
 
 /* An entry orders like its logit, then lower tokens first. */
