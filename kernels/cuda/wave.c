@@ -140,8 +140,9 @@ done:
 kv_status kv_cuda_wave_tensor(float *x, kv_cuda_wave *w, kv_tensor tensor, int64_t calibration,
                               kv_error *err)
 {
-    return w->layer->source.recipe ? generate(x, w, tensor, calibration, err)
-                                   : load(x, w, tensor, calibration, err);
+    bool const is_made = w->layer->source.recipe && calibration <= KV_RECIPE_CALIBRATIONS;
+    return is_made ? generate(x, w, tensor, calibration, err)
+                   : load(x, w, tensor, calibration, err);
 }
 
 kv_status kv_cuda_wave_load(kv_cuda_wave *w, int64_t first, int64_t heads, kv_error *err)
