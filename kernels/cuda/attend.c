@@ -220,22 +220,6 @@ static void list_rows(attending *d, const named_row *sorted)
     a->first_token = seen.begin / KV_CUDA_SUM * KV_CUDA_SUM, a->end_token = seen.end;
 }
 
-static kv_status finish(const attending *d, kv_error *err)
-{
-    const kv_cuda_attention *const a = &d->a;
-    kv_cuda_finish const arguments = {.attention = d->on_device,
-                                      .partial = a->partial,
-                                      .row = a->row,
-                                      .out_row = a->device.out_row,
-                                      .out_exact = a->device.out_exact,
-                                      .heads = a->wave.heads,
-                                      .rows = a->rows,
-                                      .outs = a->outs,
-                                      .splits = a->plan.splits,
-                                      .head_dim = d->layer->head_dim};
-    return a->wave.cuda->finish(&arguments, err);
-}
-
 /* Rows of the block, received [heads][outs][D], to where the caller has them. */
 static void scatter(float *out, attending *d, const named_row *sorted)
 {
@@ -266,7 +250,7 @@ static kv_status run_block(float *out, attending *d, const named_row *sorted, kv
     KV_TRY(run_side(d, &a->keys, sorted, err));
     KV_TRY(kv_cuda_start_rows(a, false, err));
     KV_TRY(run_side(d, &a->values, d->block, err));
-    KV_TRY(finish(d, err));
+    KV_TRY(kv_cuda_start_finish(a, d->on_device, NULL, err));
     KV_TRY(cuda->download(d->host_row, a->row, n * (int64_t)sizeof *d->host_row, err));
     KV_TRY(cuda->download(d->received, d->on_device, n * D * (int64_t)sizeof *d->received, err));
     scatter(out, d, sorted);

@@ -274,3 +274,20 @@ kv_status kv_cuda_start_rows(const kv_cuda_attention *a, bool want_top, kv_error
                                     .want_top = want_top};
     return a->wave.cuda->rows(&arguments, err);
 }
+
+kv_status kv_cuda_start_finish(const kv_cuda_attention *a, float *attention, double *square,
+                               kv_error *err)
+{
+    kv_cuda_finish const arguments = {.attention = attention,
+                                      .square = square,
+                                      .partial = a->partial,
+                                      .row = a->row,
+                                      .out_row = a->device.out_row,
+                                      .out_exact = a->device.out_exact,
+                                      .heads = a->wave.heads,
+                                      .rows = a->rows,
+                                      .outs = a->outs,
+                                      .splits = a->plan.splits,
+                                      .head_dim = a->layer->head_dim};
+    return a->wave.cuda->finish(&arguments, err);
+}

@@ -83,4 +83,8 @@ kv_status kv_cuda_start_outputs(kv_cuda_attention *a, bool zeroes_small, kv_erro
 /* kv_cuda_rows of all work rows. */
 kv_status kv_cuda_start_rows(const kv_cuda_attention *a, bool want_top, kv_error *err);
 
+/* kv_cuda_finish of all out rows: attention and square as there, either NULL. */
+kv_status kv_cuda_start_finish(const kv_cuda_attention *a, float *attention, double *square,
+                               kv_error *err);
+
 #endif

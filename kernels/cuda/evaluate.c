@@ -237,22 +237,6 @@ static kv_status compare(const evaluating *e, kv_error *err)
     return a->wave.cuda->compare(&arguments, err);
 }
 
-static kv_status finish(const evaluating *e, kv_error *err)
-{
-    const kv_cuda_attention *const a = &e->a;
-    kv_cuda_finish const arguments = {.square = e->square,
-                                      .partial = a->partial,
-                                      .row = a->row,
-                                      .out_row = a->device.out_row,
-                                      .out_exact = a->device.out_exact,
-                                      .heads = a->wave.heads,
-                                      .rows = a->rows,
-                                      .outs = a->outs,
-                                      .splits = a->plan.splits,
-                                      .head_dim = e->layer->head_dim};
-    return a->wave.cuda->finish(&arguments, err);
-}
-
 static kv_status receive(const evaluating *e, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -266,14 +250,14 @@ done:
     return status;
 }
 
-/* Logits of the group's key schemes (and of the exact keys), and what follows from them. */
-static kv_status run_keys(evaluating *e, bool is_measured, kv_error *err)
+/* Logits of the group's key schemes (and first of the exact keys), and what follows from them. */
+static kv_status run_keys(evaluating *e, bool is_first_group, bool is_measured, kv_error *err)
 {
     kv_status status = KV_OK;
     kv_cuda_attention *const a = &e->a;
     int64_t const n = a->plan.rows;
     KV_TRY(kv_cuda_start_decode(a, &a->keys, e->first_key, a->plan.group, is_measured, err));
-    kv_cuda_add_chunks(a, KV_CUDA_EXACT, 0, n);
+    if (is_first_group) kv_cuda_add_chunks(a, KV_CUDA_EXACT, 0, n);
     for (int64_t j = 0; j < a->plan.group; j++) kv_cuda_add_chunks(a, j, (1 + j) * n, n);
     KV_TRY(kv_cuda_start_logits(a, err));
     KV_TRY(kv_cuda_start_rows(a, e->evaluation->want_rows, err));
@@ -282,15 +266,15 @@ done:
     return status;
 }
 
-/* Outputs of the group's pairs (and exact ones), a few value schemes at a time. */
-static kv_status run_values(evaluating *e, bool is_measured, kv_error *err)
+/* Outputs of the group's pairs (and first exact ones), a few value schemes at a time. */
+static kv_status run_values(evaluating *e, bool is_first_group, bool is_measured, kv_error *err)
 {
     kv_status status = KV_OK;
     kv_cuda_attention *const a = &e->a;
     int64_t const n_values = e->evaluation->n_values, step = larger(a->plan.slots, 1);
     list_outs(e);
     KV_TRY(kv_cuda_send_outs(a, err));
-    kv_cuda_add_chunks(a, KV_CUDA_EXACT, 0, a->plan.rows);
+    if (is_first_group) kv_cuda_add_chunks(a, KV_CUDA_EXACT, 0, a->plan.rows);
     for (int64_t value = 0; value == 0 || value < n_values; value += step) {
         int64_t const n = smaller(step, n_values - value);
         KV_TRY(kv_cuda_start_decode(a, &a->values, value, n, is_measured, err));
@@ -300,7 +284,7 @@ static kv_status run_values(evaluating *e, bool is_measured, kv_error *err)
         }
         KV_TRY(kv_cuda_start_outputs(a, true, err));
     }
-    KV_TRY(finish(e, err));
+    KV_TRY(kv_cuda_start_finish(a, NULL, e->square, err));
 done:
     return status;
 }
@@ -386,8 +370,8 @@ static kv_status run_blocks(evaluating *e, kv_error *err)
         KV_TRY(start_block(e, err));
         for (int64_t key = 0; key == 0 || key < n_keys; key += larger(group, 1)) {
             e->first_key = smaller(key, n_keys - group);
-            KV_TRY(run_keys(e, row == 0, err));
-            KV_TRY(run_values(e, row == 0 && key == 0, err));
+            KV_TRY(run_keys(e, key == 0, row == 0, err));
+            KV_TRY(run_values(e, key == 0, row == 0 && key == 0, err));
             KV_TRY(receive(e, err));
             for (int64_t h = 0; h < e->a.wave.heads; h++) store_rows(e, h), store_outs(e, h);
         }
