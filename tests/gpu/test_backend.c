@@ -219,6 +219,28 @@ static void test_synthetic(void)
     }
 }
 
+/* A stream has no more calibration draws than its name has room for. */
+static void test_draws(void)
+{
+    static const char *const keys[] = {"int8/head:static=seed:4096", NULL}, *const values[] = {
+                                                                                "f32", NULL};
+    static quantizers q;
+    kv_heads_config const config = {.tokens = 1,
+                                    .head_dim = 4,
+                                    .queries = 1,
+                                    .kv_heads = 1,
+                                    .query_gain = 1,
+                                    .class_share = {1},
+                                    .outliers = {.scale = 1},
+                                    .value_outliers = {.scale = 1}};
+    kv_heads *heads = NULL;
+    kv_error err = {0};
+    parse_lists(&q, keys, values);
+    CHECK(kv_heads_create(&heads, &config, 2, 7, &err) == KV_OK, "%s", err.message);
+    if (heads) check_evaluation(kv_heads_layer(heads), &q.evaluation, "too many draws");
+    kv_heads_free(heads);
+}
+
 /* ---- attention ---- */
 
 static void test_attention(int trials)
@@ -338,6 +360,7 @@ int main(int argc, char **argv)
     test_random(40 * times);
     test_few();
     test_synthetic();
+    test_draws();
     test_attention(30 * times);
     test_schedules();
     test_extents();
