@@ -26,6 +26,7 @@
 #include <stdio.h>
 
 #include "kernels/error.h"
+#include "kernels/pull.h"
 #include "kernels/quantize.h"
 #include "kernels/rope.h"
 
@@ -33,20 +34,35 @@ KV_EXTERN_C_BEGIN
 
 typedef enum { KV_KEY, KV_KEY_PRE_ROPE, KV_VALUE } kv_tensor;
 
-/* How a backend can make a layer's keys and values itself, with the bits that `load` gives. Before
- * the source's RoPE
+/* How a backend can make a layer's tensors itself, with the bits that `load` and `draw` give.
+ * Before the source's RoPE, keys and values are
  *     x[t][c] = (float)(gain(context, tensor, t) * (mean[c] + spread[c] * z))
  * in double, each operation rounded by itself. z is element t * D + c of the Philox stream
  * kv_stream_id(layer, calibration, kv head, tensor): kv_philox_normals's number, or with is_uniform
  * sqrt(3) * (2 * u - 1) of kv_philox_uniforms's u. tensor is 0 for keys and 1 for values. A
- * calibration beyond KV_RECIPE_CALIBRATIONS is load's to refuse. */
-enum { KV_RECIPE_KEY, KV_RECIPE_VALUE, KV_RECIPE_TENSORS, KV_RECIPE_CALIBRATIONS = 4095 };
+ * calibration beyond KV_RECIPE_CALIBRATIONS is load's to refuse. Queries are query_gain * z, with
+ * element i * D + c of stream (layer, 0, query head, 2), turned by RoPE at their positions. */
+enum {
+    KV_RECIPE_KEY,
+    KV_RECIPE_VALUE,
+    KV_RECIPE_TENSORS,
+    KV_RECIPE_QUERY = KV_RECIPE_TENSORS,
+    KV_RECIPE_CALIBRATIONS = 4095
+};
 typedef struct {
     uint64_t seed, layer;
     bool is_uniform;
     const double *mean[KV_RECIPE_TENSORS], *spread[KV_RECIPE_TENSORS]; /* [G][D] each */
     double (*gain)(const void *context, int tensor, int64_t token);    /* context: the source's */
+    double query_gain;
 } kv_recipe;
+
+/* How queries come about that are drawn and then pulled (pull.h), for a backend that pulls them
+ * itself: `draw` writes a kv head's rows as they are before, `list` what each is pulled to. */
+typedef struct {
+    kv_status (*draw)(void *context, int64_t kv_head, float *out, kv_error *err);
+    void (*list)(const void *context, int64_t kv_head, kv_pull (*pulls)[KV_PULLS]);
+} kv_pulling;
 
 /* Where a layer's numbers come from. `load` writes one kv head, out [T][D]; KV_KEY is the key as
  * attention uses it (after RoPE), KV_KEY_PRE_ROPE the one before. calibration 0 is the layer
@@ -58,8 +74,9 @@ typedef struct {
     kv_status (*load)(void *context, kv_tensor tensor, int64_t kv_head, int64_t calibration,
                       float *out, kv_error *err);
     kv_status (*query)(void *context, int64_t kv_head, float *out, kv_error *err);
-    const kv_rope *rope;     /* of the keys; NULL for none */
-    const kv_recipe *recipe; /* NULL: keys and values must be loaded */
+    const kv_rope *rope;       /* of the keys; NULL for none */
+    const kv_recipe *recipe;   /* NULL: tensors must be loaded */
+    const kv_pulling *pulling; /* NULL: queries are not pulled */
 } kv_source;
 
 /* One layer. query_position [Q]: query i sees tokens t <= position and, with a window W > 0,

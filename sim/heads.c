@@ -8,7 +8,8 @@
 #include "sim/heads_state.h"
 
 _Static_assert((int)KV_STREAM_KEY == (int)KV_RECIPE_KEY &&
-                   (int)KV_STREAM_VALUE == (int)KV_RECIPE_VALUE,
+                   (int)KV_STREAM_VALUE == (int)KV_RECIPE_VALUE &&
+                   (int)KV_STREAM_QUERY == (int)KV_RECIPE_QUERY,
                "a recipe's streams are these");
 
 static double gain_of(const void *context, int tensor, int64_t token)
@@ -55,7 +56,7 @@ static kv_status load(void *context, kv_tensor tensor, int64_t kv_head, int64_t 
     return status;
 }
 
-kv_status kv_heads_draw_queries(void *context, int64_t kv_head, float *out, kv_error *err)
+static kv_status draw_queries(void *context, int64_t kv_head, float *out, kv_error *err)
 {
     kv_status status = KV_OK;
     kv_heads *const heads = context;
@@ -75,11 +76,26 @@ kv_status kv_heads_draw_queries(void *context, int64_t kv_head, float *out, kv_e
         }
         kv_cursor_close(cursor), cursor = NULL;
     }
-    if (kv_heads_is_shaped(heads)) KV_TRY(kv_heads_shape_queries(heads, kv_head, out, err));
 done:
     kv_cursor_close(cursor);
     kv_free(z);
     return status;
+}
+
+static kv_status make_queries(void *context, int64_t kv_head, float *out, kv_error *err)
+{
+    kv_heads *const heads = context;
+    kv_status const status = draw_queries(heads, kv_head, out, err);
+    return status == KV_OK && heads->layer.source.pulling
+               ? kv_heads_shape_queries(heads, kv_head, out, err)
+               : status;
+}
+
+void kv_heads_describe_queries(kv_heads *heads)
+{
+    static const kv_pulling pulling = {draw_queries, kv_heads_list_pulls};
+    heads->layer.source.query = make_queries;
+    heads->layer.source.pulling = kv_heads_is_shaped(heads) ? &pulling : NULL;
 }
 
 /* Philox numbers can be made anywhere; those of laplace need this machine's log. */
@@ -92,7 +108,8 @@ static void describe(kv_heads *heads)
                                 .is_uniform = heads->config.distribution == KV_UNIFORM,
                                 .mean = {heads->key_mean, heads->value_mean},
                                 .spread = {heads->key_spread, heads->value_spread},
-                                .gain = gain_of};
+                                .gain = gain_of,
+                                .query_gain = heads->config.query_gain};
     heads->layer.source.recipe = &heads->recipe;
 }
 
@@ -136,7 +153,7 @@ static kv_status synthesize(kv_heads *heads, const kv_heads_config *config, kv_e
         .window = config->window,
         .softmax_scale = 1 / sqrt((double)config->head_dim),
         .is_rope_interleaved = config->rope.layout == KV_ROPE_INTERLEAVED,
-        .source = {.context = heads, .load = load, .query = kv_heads_draw_queries},
+        .source = {.context = heads, .load = load},
     };
     KV_TRY(kv_rope_create(&heads->rope, &config->rope, config->head_dim, err));
     heads->layer.source.rope = heads->rope;
@@ -144,6 +161,7 @@ static kv_status synthesize(kv_heads *heads, const kv_heads_config *config, kv_e
     KV_TRY(kv_heads_plan_channels(heads, config, err));
     KV_TRY(kv_heads_plan_queries(heads, config, err));
     KV_TRY(kv_streams_create(&heads->streams, config, heads->index, heads->seed, err));
+    kv_heads_describe_queries(heads);
     describe(heads);
 done:
     return status;

@@ -90,8 +90,8 @@ static kv_status make_up_queries(kv_heads *heads, const kv_heads_config *config,
                        "heads.query_heads: %lld: must be a multiple of the "
                        "capture's %lld kv heads",
                        (long long)layer->query_heads, (long long)layer->kv_heads));
-    layer->source.query = kv_heads_draw_queries;
     KV_TRY(kv_heads_plan_queries(heads, &drawn, err));
+    kv_heads_describe_queries(heads);
     KV_TRY(kv_streams_create(&heads->streams, &drawn, heads->index, heads->seed, err));
 done:
     return status;

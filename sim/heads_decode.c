@@ -59,7 +59,8 @@ static kv_status plan_again(kv_heads *heads, const kv_heads_config *config, int6
     kv_free(heads->needle), heads->needle = NULL;
     kv_free(heads->classes), heads->classes = NULL;
     layer->query_position = layer->needle = NULL;
-    layer->queries = queries, layer->source.query = NULL;
+    layer->queries = queries;
+    layer->source.query = NULL, layer->source.pulling = NULL;
     KV_TRY(kv_heads_plan_queries(heads, &decode, err));
 done:
     kv_free(position);

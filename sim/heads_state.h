@@ -65,8 +65,11 @@ bool kv_heads_is_shaped(const kv_heads *heads);
 /* Shapes the rows of one kv head's group, query [group * Q][D] after RoPE, in place. */
 kv_status kv_heads_shape_queries(kv_heads *heads, int64_t kv_head, float *query, kv_error *err);
 
-/* A callback of kv_source that captures use, too. */
-kv_status kv_heads_draw_queries(void *heads, int64_t kv_head, float *out, kv_error *err);
+/* What they are pulled to: kv_pulling's list. */
+void kv_heads_list_pulls(const void *heads, int64_t kv_head, kv_pull (*pulls)[KV_PULLS]);
+
+/* Says how queries are made: what a source says of them, for captures, too. */
+void kv_heads_describe_queries(kv_heads *heads);
 
 /* ---- captures ---- */
 

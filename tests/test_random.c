@@ -71,6 +71,23 @@ static void elementary(void)
           worst_exp, worst_log, worst_turn);
 }
 
+/* Those in double, against long double. */
+static void elementary_double(void)
+{
+    long double worst_exp = 0, worst_log = 0;
+    for (int i = 0; i <= 1000000; i++) {
+        double const x = -708.0 * i / 1000000, small = x / 708, y = exp(x), near = 0.5 - 2 * small;
+        worst_exp = fmaxl(worst_exp, fabsl((long double)kv_exp(x) / expl(x) - 1));
+        worst_exp = fmaxl(worst_exp, fabsl((long double)kv_exp(small) / expl(small) - 1));
+        if (y < 1) worst_log = fmaxl(worst_log, fabsl((long double)kv_log(y) / logl(y) - 1));
+        if (near != 1)
+            worst_log = fmaxl(worst_log, fabsl((long double)kv_log(near) / logl(near) - 1));
+    }
+    CHECK(kv_exp(0) == 1 && kv_exp(-708.1) == 0 && kv_exp(-HUGE_VAL) == 0, "exp's ends");
+    CHECK(kv_log(1) == 0 && fabs(kv_log(0x1p-1022) + 708.396418532264) < 1e-12, "log's ends");
+    CHECK(worst_exp < 2e-16L && worst_log < 4e-16L, "exp %Lg log %Lg", worst_exp, worst_log);
+}
+
 static void philox_splits(void)
 {
     enum { N = 1001 };
@@ -295,6 +312,7 @@ int main(void)
     philox_splits();
     philox_elements();
     elementary();
+    elementary_double();
     numpy_known();
     numpy_long();
     mt19937_known();
