@@ -10,11 +10,15 @@
  *           formats/minifloat.h makes all three from a layout. Under a scale s:
  *           code = encode(x / s) by true division, value = decode(code) * s, vLLM's convention
  *           (quant_utils.cuh, scaled_vec_conversion)
- *  BLOCK    KV_NAME_BITS_PER_BLOCK, struct kv_NAME_block,
+ *  BLOCK    of 32 numbers under one kv_block_scale, see formats/block.h:
+ *           kv_NAME_scale(const float [32]) -> scale, kv_NAME_code(float, scale) -> uint32_t,
+ *           kv_NAME_value(uint32_t, stored scale) -> float; and as bytes
+ *           KV_NAME_BITS_PER_BLOCK, struct kv_NAME_block,
  *           kv_NAME_encode_block(block *, const float [32]),
  *           kv_NAME_decode_block(float [32], const block *),
  *           kv_NAME_block_codes(uint32_t [32], const block *)
- * formats/e8m0.h is no row: it stores scales only; ggml.h is what ggml's blocks share. */
+ * formats/e8m0.h is no row: it stores scales only; block.h is what blocks share, ggml.h what
+ * ggml's do. */
 #ifndef KVANT_KERNELS_FORMATS_H
 #define KVANT_KERNELS_FORMATS_H
 

@@ -14,6 +14,14 @@
 #define KV_HD static inline
 #endif
 
+/* KV_ROLLED stands before a loop whose body CUDA should not repeat: unrolled, thirty-two numbers of
+ * a block are thousands of instructions. */
+#ifdef __CUDACC__
+#define KV_ROLLED _Pragma("unroll 1")
+#else
+#define KV_ROLLED
+#endif
+
 /* KV_UNROLL_4 stands before a loop whose counting would take what its body should get. */
 #if defined(__clang__)
 #define KV_UNROLL_4 _Pragma("clang loop unroll_count(4)")

@@ -1,7 +1,7 @@
 /* Codes of a whole tensor under one scheme: what tests compare, and what levels are counted from.
  *
  * As decode.cu, with codes instead of values, and nothing to undo. Grid (tiles of ROWS tokens,
- * heads), block 128. Dynamic shared: three tiles, 25 KiB at head_dim 128; registers: at most 128.
+ * heads), block 128. Dynamic shared: three tiles, 25 KiB at head_dim 128; registers: at most 64.
  */
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/launch.h"
@@ -26,15 +26,21 @@ part_float_codes(uint32_t *k, const float *z, const kv_part_scales &scales, int3
     }
 }
 
+template <kv_block_scale scale(const float *), uint32_t code(float, kv_block_scale)>
+static __device__ __noinline__ void block_codes(uint32_t *k, const float *x)
+{
+    const kv_block_scale s = scale(x);
+#pragma unroll 1
+    for (int i = 0; i < 32; i++) k[i] = code(x[i], s);
+}
+
 #define BLOCK_CODES_EXACT   KV_NO_CASE
 #define BLOCK_CODES_INTEGER KV_NO_CASE
 #define BLOCK_CODES_FLOAT   KV_NO_CASE
 #define BLOCK_CODES_BLOCK(name, NAME)                                                              \
-    case KV_FORMAT_##NAME:                                                                         \
-        kv_block_through<uint32_t, kv_##name##_block, kv_##name##_encode_block,                    \
-                         kv_##name##_block_codes>(k, x);                                           \
-        break;
-static __device__ __forceinline__ void block_codes(uint32_t *k, const float *x, int32_t format)
+    case KV_FORMAT_##NAME: block_codes<kv_##name##_scale, kv_##name##_code>(k, x); break;
+static __device__ __forceinline__ void block_format_codes(uint32_t *k, const float *x,
+                                                          int32_t format)
 {
     switch (format) {
 #define KV_ROW(name, NAME, KIND, ...) BLOCK_CODES_##KIND(name, NAME)
@@ -55,7 +61,7 @@ static __device__ __forceinline__ void part_codes(uint32_t *k, const float *z,
         k[t * room.stride + c] = kv_float_bits(z[t * room.stride + c]);
     } else if (kind == KV_KIND_BLOCK) {
         float *const y = room.y + part.from * room.stride;
-        kv_part_blocks<uint32_t, block_codes>(k, y, z, room, s, part);
+        kv_part_blocks<uint32_t, block_format_codes>(k, y, z, room, s, part);
     } else if (kind == KV_KIND_FLOAT) {
         part_float_codes(k, z, scales, s.format);
     } else if (s.rule.is_asymmetric) {

@@ -5,7 +5,7 @@
  * stored. The tile comes from device memory for the first scheme and from the cache for the others.
  *
  * Grid (tiles, heads), block 128. Dynamic shared: two tiles, 33 KiB at head_dim 128; registers: at
- * most 128. */
+ * most 64. */
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rope.cuh"

@@ -2,8 +2,9 @@
  * those of kv_fit_decode (quantize_decode.c).
  *
  * Rows and channels belong to warps and lanes as in transform.cuh. Grids work element by element;
- * of formats that own blocks of 32 channels a thread takes a whole block, encoded in registers.
- * All is expanded over KV_FORMAT_TABLE: a new format needs no edit here. */
+ * of formats that own blocks of 32 channels a thread takes a whole block: two loops over its
+ * numbers, for the scale and for what is made of them. All is expanded over KV_FORMAT_TABLE: a new
+ * format needs no edit here. */
 #ifndef KVANT_KERNELS_CUDA_DECODE_CUH
 #define KVANT_KERNELS_CUDA_DECODE_CUH
 
@@ -85,8 +86,7 @@ static __device__ __forceinline__ kv_part_scales kv_part_scales_of(const kv_cuda
 }
 
 /* out = function(z): a grid's value or code. z and out begin at the part's first row. Neither this
- * nor the next one is inlined: all formats together would be one function of forty thousand
- * instructions. */
+ * nor what takes blocks is inlined, so that formats do not get in each other's way. */
 template <class T, T function(float, float, float, float, float)>
 static __device__ __noinline__ void kv_part_grid(T *out, const float *z, const kv_part_scales p)
 {
@@ -103,17 +103,7 @@ static __device__ __noinline__ void kv_part_grid(T *out, const float *z, const k
     }
 }
 
-/* Encodes x [32] and writes out [32], its values or codes. */
-template <class T, class Block, void encode(Block *, const float *),
-          void function(T *, const Block *)>
-static __device__ __noinline__ void kv_block_through(T *out, const float *x)
-{
-    Block block; /* in registers: every index is a constant */
-    encode(&block, x);
-    function(out, &block);
-}
-
-/* What a block format makes of z; `through` is kv_block_through by format. It sees zeros where
+/* What a block format makes of z; `through` makes 32 numbers of 32. It sees zeros where
  * outliers are kept: y, which out may be, has what it sees. */
 template <class T, void through(T *, const float *, int32_t)>
 static __device__ __forceinline__ void
@@ -162,15 +152,24 @@ kv_part_float_values(float *y, const float *z, const kv_part_scales &scales, int
     }
 }
 
+template <kv_block_scale scale(const float *), uint32_t code(float, kv_block_scale),
+          float value(uint32_t, kv_block_scale)>
+static __device__ __noinline__ void kv_block_values(float *y, const float *x)
+{
+    const kv_block_scale s = scale(x), stored = kv_block_stored(s);
+#pragma unroll 1
+    for (int i = 0; i < 32; i++) y[i] = value(code(x[i], s), stored);
+}
+
 #define KV_BLOCK_VALUES_EXACT   KV_NO_CASE
 #define KV_BLOCK_VALUES_INTEGER KV_NO_CASE
 #define KV_BLOCK_VALUES_FLOAT   KV_NO_CASE
 #define KV_BLOCK_VALUES_BLOCK(name, NAME)                                                          \
     case KV_FORMAT_##NAME:                                                                         \
-        kv_block_through<float, kv_##name##_block, kv_##name##_encode_block,                       \
-                         kv_##name##_decode_block>(y, x);                                          \
+        kv_block_values<kv_##name##_scale, kv_##name##_code, kv_##name##_value>(y, x);             \
         break;
-static __device__ __forceinline__ void kv_block_values(float *y, const float *x, int32_t format)
+static __device__ __forceinline__ void kv_block_format_values(float *y, const float *x,
+                                                              int32_t format)
 {
     switch (format) {
 #define KV_ROW(name, NAME, KIND, ...) KV_BLOCK_VALUES_##KIND(name, NAME)
@@ -190,7 +189,7 @@ static __device__ __forceinline__ void kv_part_values(float *y, const float *z,
     if (kind == KV_KIND_EXACT) {
         KV_FOR_PART(part, room.d) y[t * room.stride + c] = z[t * room.stride + c];
     } else if (kind == KV_KIND_BLOCK) {
-        kv_part_blocks<float, kv_block_values>(y, y, z, room, s, part);
+        kv_part_blocks<float, kv_block_format_values>(y, y, z, room, s, part);
     } else if (kind == KV_KIND_FLOAT) {
         kv_part_float_values(y, z, scales, s.format);
     } else if (s.rule.is_asymmetric) {

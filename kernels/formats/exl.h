@@ -15,7 +15,7 @@
 
 #include <assert.h>
 
-#include "kernels/formats/f16.h"
+#include "kernels/formats/block.h"
 
 /* One plane of `width` bits, [4 * width] bytes: bits `rest` and up of codes [32]; and back, below
  * the bits that codes have already. */
@@ -55,26 +55,26 @@ KV_HD void kv_exl_get(uint32_t *codes, const uint8_t *planes, int bits)
     if (bits & 1) kv_exl_get_plane(codes, planes + 4 * (bits & 14), 1);
 }
 
-/* Codes [32] and the unrounded scale. */
-KV_HD float kv_exl_encode(uint32_t *codes, const float *x, int bits)
+KV_HD kv_block_scale kv_exl_scale(const float *x)
 {
-    int32_t largest = 0;
-    for (int i = 0; i < 32; i++) largest = kv_larger_magnitude(largest, x[i]);
-    const float s = kv_bits_float((uint32_t)largest) + 1e-10f, inverse = 1.0f / s;
-    const float m = (float)(1 << (bits - 1));
-    const int32_t top = (1 << bits) - 1;
-    for (int i = 0; i < 32; i++) {
-        const float t = x[i] * inverse;         /* |t| <= 1 */
-        const int32_t q = (int32_t)(t * m + m); /* so that truncation is floor */
-        codes[i] = (uint32_t)(q < top ? q : top);
-    }
+    const float d = kv_block_absmax(x) + 1e-10f;
+    const kv_block_scale s = {d, 0.0f, 1.0f / d};
     return s;
 }
 
-KV_HD float kv_exl_value(uint32_t code, float s, int bits)
+KV_HD uint32_t kv_exl_code(float x, kv_block_scale s, int bits)
 {
     const float m = (float)(1 << (bits - 1));
-    return ((float)(int32_t)code - m + 0.5f) / m * s;
+    const int32_t top = (1 << bits) - 1;
+    const float t = x * s.inverse;          /* |t| <= 1 */
+    const int32_t q = (int32_t)(t * m + m); /* so that truncation is floor */
+    return (uint32_t)(q < top ? q : top);
+}
+
+KV_HD float kv_exl_value(uint32_t code, kv_block_scale s, int bits)
+{
+    const float m = (float)(1 << (bits - 1));
+    return ((float)(int32_t)code - m + 0.5f) / m * s.d;
 }
 
 /* What formats.h asks of a BLOCK row. */
@@ -86,10 +86,24 @@ KV_HD float kv_exl_value(uint32_t code, float s, int bits)
     } kv_exl##bits##_block;                                                                        \
     static_assert(sizeof(kv_exl##bits##_block) * 8 == KV_EXL##bits##_BITS_PER_BLOCK,               \
                   "exl blocks are packed");                                                        \
+    KV_HD kv_block_scale kv_exl##bits##_scale(const float *x)                                      \
+    {                                                                                              \
+        return kv_exl_scale(x);                                                                    \
+    }                                                                                              \
+    KV_HD uint32_t kv_exl##bits##_code(float x, kv_block_scale s)                                  \
+    {                                                                                              \
+        return kv_exl_code(x, s, bits);                                                            \
+    }                                                                                              \
+    KV_HD float kv_exl##bits##_value(uint32_t code, kv_block_scale s)                              \
+    {                                                                                              \
+        return kv_exl_value(code, s, bits);                                                        \
+    }                                                                                              \
     KV_HD void kv_exl##bits##_encode_block(kv_exl##bits##_block *block, const float *x)            \
     {                                                                                              \
+        const kv_block_scale s = kv_exl_scale(x);                                                  \
         uint32_t codes[32];                                                                        \
-        block->s = (uint16_t)kv_f16_encode(kv_exl_encode(codes, x, bits));                         \
+        for (int i = 0; i < 32; i++) codes[i] = kv_exl_code(x[i], s, bits);                        \
+        block->s = (uint16_t)kv_f16_encode(s.d);                                                   \
         kv_exl_put(block->planes, codes, bits);                                                    \
     }                                                                                              \
     KV_HD void kv_exl##bits##_block_codes(uint32_t *codes, const kv_exl##bits##_block *block)      \
@@ -98,7 +112,7 @@ KV_HD float kv_exl_value(uint32_t code, float s, int bits)
     }                                                                                              \
     KV_HD void kv_exl##bits##_decode_block(float *x, const kv_exl##bits##_block *block)            \
     {                                                                                              \
-        const float s = kv_f16_decode(block->s);                                                   \
+        const kv_block_scale s = kv_block_decode(block->s, 0);                                     \
         uint32_t codes[32];                                                                        \
         kv_exl_get(codes, block->planes, bits);                                                    \
         for (int i = 0; i < 32; i++) x[i] = kv_exl_value(codes[i], s, bits);                       \

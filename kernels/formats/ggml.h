@@ -6,16 +6,14 @@
 #ifndef KVANT_KERNELS_FORMATS_GGML_H
 #define KVANT_KERNELS_FORMATS_GGML_H
 
-#include "kernels/formats/f16.h"
+#include "kernels/formats/block.h"
 
 /* The x of largest |x| with its sign, the first one of several; +0 of zeros. */
 KV_HD float kv_ggml_largest(const float *x)
 {
-    int32_t largest = 0;
-    for (int i = 0; i < 32; i++) largest = kv_larger_magnitude(largest, x[i]);
-    const float amax = kv_bits_float((uint32_t)largest);
+    const float amax = kv_block_absmax(x);
     int first = 0;
-    while (first < 31 && fabsf(x[first]) != amax) first++;
+    KV_ROLLED while (first < 31 && fabsf(x[first]) != amax) first++;
     return amax > 0.0f ? x[first] : 0.0f;
 }
 
@@ -30,7 +28,8 @@ KV_HD int32_t kv_ggml_order(int32_t bits)
 KV_HD void kv_ggml_extremes(float *low, float *high, const float *x)
 {
     int32_t smallest = 0x7fffffff, largest = -0x7fffffff - 1;
-    for (int i = 0; i < 32; i++) {
+    KV_ROLLED for (int i = 0; i < 32; i++)
+    {
         const int32_t order = kv_ggml_order((int32_t)kv_float_bits(x[i]));
         smallest = order < smallest ? order : smallest;
         largest = order > largest ? order : largest;
@@ -54,44 +53,47 @@ KV_HD uint32_t kv_ggml_code(float t, int32_t top)
     return (uint32_t)(q < top ? q : top);
 }
 
-/* The types whose value is (code - half) * d: codes [32] of x under the signed d = m / -half, m the
- * largest x, which is returned. 0.5 <= x / d + half + 0.5 <= 2 half + 0.5, up to a rounding. */
-KV_HD float kv_ggml_encode_signed(uint32_t *codes, const float *x, int32_t half)
+/* The types whose value is (code - half) * d: the signed d is m / -half, m the largest x.
+ * 0.5 <= x / d + half + 0.5 <= 2 half + 0.5, up to a rounding. */
+KV_HD kv_block_scale kv_ggml_signed_scale(const float *x, int32_t half)
 {
-    const float d = kv_ggml_largest(x) / -(float)half, id = kv_ggml_inverse(d);
-    for (int i = 0; i < 32; i++) {
-        const float t = x[i] * id;
-        codes[i] = kv_ggml_code(t + ((float)half + 0.5f), 2 * half - 1);
-    }
-    return d;
+    const float d = kv_ggml_largest(x) / -(float)half;
+    const kv_block_scale s = {d, 0.0f, kv_ggml_inverse(d)};
+    return s;
 }
 
-KV_HD void kv_ggml_decode_signed(float *x, const uint32_t *codes, float d, int32_t half)
+KV_HD uint32_t kv_ggml_signed_code(float x, kv_block_scale s, int32_t half)
 {
-    for (int i = 0; i < 32; i++) x[i] = (float)((int32_t)codes[i] - half) * d;
+    const float t = x * s.inverse;
+    return kv_ggml_code(t + ((float)half + 0.5f), 2 * half - 1);
 }
 
-/* The types whose value is code * d + m: codes [32] of x, up to `top`. Returns d. */
-KV_HD float kv_ggml_encode_from(uint32_t *codes, float *m, const float *x, int32_t top)
+KV_HD float kv_ggml_signed_value(uint32_t code, kv_block_scale s, int32_t half)
+{
+    return (float)((int32_t)code - half) * s.d;
+}
+
+/* The types whose value is code * d + m, up to code `top`. */
+KV_HD kv_block_scale kv_ggml_from_scale(const float *x, int32_t top)
 {
     float low, high;
     kv_ggml_extremes(&low, &high, x);
-    const float d = (high - low) / (float)top, id = kv_ggml_inverse(d);
-    for (int i = 0; i < 32; i++) {
-        const float t = (x[i] - low) * id;
-        codes[i] = kv_ggml_code(id > 0.0f ? t + 0.5f : 0.0f, top);
-    }
-    *m = low;
-    return d;
+    const float d = (high - low) / (float)top;
+    const kv_block_scale s = {d, low, kv_ggml_inverse(d)};
+    return s;
+}
+
+KV_HD uint32_t kv_ggml_from_code(float x, kv_block_scale s, int32_t top)
+{
+    const float t = (x - s.m) * s.inverse;
+    return kv_ggml_code(s.inverse > 0.0f ? t + 0.5f : 0.0f, top);
 }
 
 /* code * d is exact, so that a compiler's fused multiply-add changes no value. */
-KV_HD void kv_ggml_decode_from(float *x, const uint32_t *codes, float d, float m)
+KV_HD float kv_ggml_from_value(uint32_t code, kv_block_scale s)
 {
-    for (int i = 0; i < 32; i++) {
-        const float scaled = (float)(int32_t)codes[i] * d;
-        x[i] = scaled + m;
-    }
+    const float scaled = (float)(int32_t)code * s.d;
+    return scaled + s.m;
 }
 
 /* q [16] from the low nibbles of codes [32], and back. */

@@ -21,10 +21,27 @@ typedef struct kv_q4_0_block {
 } kv_q4_0_block;
 static_assert(sizeof(kv_q4_0_block) * 8 == KV_Q4_0_BITS_PER_BLOCK, "q4_0 blocks are packed");
 
+KV_HD kv_block_scale kv_q4_0_scale(const float *x)
+{
+    return kv_ggml_signed_scale(x, 8);
+}
+
+KV_HD uint32_t kv_q4_0_code(float x, kv_block_scale s)
+{
+    return kv_ggml_signed_code(x, s, 8);
+}
+
+KV_HD float kv_q4_0_value(uint32_t code, kv_block_scale s)
+{
+    return kv_ggml_signed_value(code, s, 8);
+}
+
 KV_HD void kv_q4_0_encode_block(kv_q4_0_block *block, const float *x)
 {
+    const kv_block_scale s = kv_q4_0_scale(x);
     uint32_t codes[32];
-    block->d = (uint16_t)kv_f16_encode(kv_ggml_encode_signed(codes, x, 8));
+    for (int i = 0; i < 32; i++) codes[i] = kv_q4_0_code(x[i], s);
+    block->d = (uint16_t)kv_f16_encode(s.d);
     kv_ggml_put_nibbles(block->q, codes);
 }
 
@@ -35,9 +52,10 @@ KV_HD void kv_q4_0_block_codes(uint32_t *codes, const kv_q4_0_block *block)
 
 KV_HD void kv_q4_0_decode_block(float *x, const kv_q4_0_block *block)
 {
+    const kv_block_scale s = kv_block_decode(block->d, 0);
     uint32_t codes[32];
     kv_q4_0_block_codes(codes, block);
-    kv_ggml_decode_signed(x, codes, kv_f16_decode(block->d), 8);
+    for (int i = 0; i < 32; i++) x[i] = kv_q4_0_value(codes[i], s);
 }
 
 #endif

@@ -21,10 +21,27 @@ typedef struct kv_q5_0_block {
 } kv_q5_0_block;
 static_assert(sizeof(kv_q5_0_block) * 8 == KV_Q5_0_BITS_PER_BLOCK, "q5_0 blocks are packed");
 
+KV_HD kv_block_scale kv_q5_0_scale(const float *x)
+{
+    return kv_ggml_signed_scale(x, 16);
+}
+
+KV_HD uint32_t kv_q5_0_code(float x, kv_block_scale s)
+{
+    return kv_ggml_signed_code(x, s, 16);
+}
+
+KV_HD float kv_q5_0_value(uint32_t code, kv_block_scale s)
+{
+    return kv_ggml_signed_value(code, s, 16);
+}
+
 KV_HD void kv_q5_0_encode_block(kv_q5_0_block *block, const float *x)
 {
+    const kv_block_scale s = kv_q5_0_scale(x);
     uint32_t codes[32];
-    block->d = (uint16_t)kv_f16_encode(kv_ggml_encode_signed(codes, x, 16));
+    for (int i = 0; i < 32; i++) codes[i] = kv_q5_0_code(x[i], s);
+    block->d = (uint16_t)kv_f16_encode(s.d);
     kv_ggml_put_fifth(block->high, codes);
     kv_ggml_put_nibbles(block->q, codes);
 }
@@ -37,9 +54,10 @@ KV_HD void kv_q5_0_block_codes(uint32_t *codes, const kv_q5_0_block *block)
 
 KV_HD void kv_q5_0_decode_block(float *x, const kv_q5_0_block *block)
 {
+    const kv_block_scale s = kv_block_decode(block->d, 0);
     uint32_t codes[32];
     kv_q5_0_block_codes(codes, block);
-    kv_ggml_decode_signed(x, codes, kv_f16_decode(block->d), 16);
+    for (int i = 0; i < 32; i++) x[i] = kv_q5_0_value(codes[i], s);
 }
 
 #endif

@@ -21,13 +21,28 @@ typedef struct kv_q5_1_block {
 } kv_q5_1_block;
 static_assert(sizeof(kv_q5_1_block) * 8 == KV_Q5_1_BITS_PER_BLOCK, "q5_1 blocks are packed");
 
+KV_HD kv_block_scale kv_q5_1_scale(const float *x)
+{
+    return kv_ggml_from_scale(x, 31);
+}
+
+KV_HD uint32_t kv_q5_1_code(float x, kv_block_scale s)
+{
+    return kv_ggml_from_code(x, s, 31);
+}
+
+KV_HD float kv_q5_1_value(uint32_t code, kv_block_scale s)
+{
+    return kv_ggml_from_value(code, s);
+}
+
 KV_HD void kv_q5_1_encode_block(kv_q5_1_block *block, const float *x)
 {
+    const kv_block_scale s = kv_q5_1_scale(x);
     uint32_t codes[32];
-    float m;
-    const float d = kv_ggml_encode_from(codes, &m, x, 31);
-    block->d = (uint16_t)kv_f16_encode(d);
-    block->m = (uint16_t)kv_f16_encode(m);
+    for (int i = 0; i < 32; i++) codes[i] = kv_q5_1_code(x[i], s);
+    block->d = (uint16_t)kv_f16_encode(s.d);
+    block->m = (uint16_t)kv_f16_encode(s.m);
     kv_ggml_put_fifth(block->high, codes);
     kv_ggml_put_nibbles(block->q, codes);
 }
@@ -40,9 +55,10 @@ KV_HD void kv_q5_1_block_codes(uint32_t *codes, const kv_q5_1_block *block)
 
 KV_HD void kv_q5_1_decode_block(float *x, const kv_q5_1_block *block)
 {
+    const kv_block_scale s = kv_block_decode(block->d, block->m);
     uint32_t codes[32];
     kv_q5_1_block_codes(codes, block);
-    kv_ggml_decode_from(x, codes, kv_f16_decode(block->d), kv_f16_decode(block->m));
+    for (int i = 0; i < 32; i++) x[i] = kv_q5_1_value(codes[i], s);
 }
 
 #endif

@@ -11,7 +11,7 @@
 
 #include <assert.h>
 
-#include "kernels/formats/f16.h"
+#include "kernels/formats/block.h"
 
 #define KV_Q8_0_BITS_PER_BLOCK (8 * 34)
 
@@ -21,25 +21,37 @@ typedef struct kv_q8_0_block {
 } kv_q8_0_block;
 static_assert(sizeof(kv_q8_0_block) * 8 == KV_Q8_0_BITS_PER_BLOCK, "q8_0 blocks are packed");
 
+KV_HD kv_block_scale kv_q8_0_scale(const float *x)
+{
+    const float d = kv_block_absmax(x) / 127.0f, inverse = 1.0f / d;
+    const kv_block_scale s = {d, 0.0f, inverse <= 0x1.fffffep127f ? inverse : 0.0f};
+    return s;
+}
+
+KV_HD uint32_t kv_q8_0_code(float x, kv_block_scale s)
+{
+    const float t = x * s.inverse, a = fabsf(t);
+    const int32_t whole = (int32_t)a; /* at most 127 and a rounding */
+    const int32_t q = whole + (a - (float)whole >= 0.5f);
+    return (uint32_t)(t < 0.0f ? -q : q) & 0xffu;
+}
+
+KV_HD float kv_q8_0_value(uint32_t code, kv_block_scale s)
+{
+    return (float)(int8_t)code * s.d;
+}
+
 KV_HD void kv_q8_0_encode_block(kv_q8_0_block *block, const float *x)
 {
-    int32_t largest = 0;
-    for (int i = 0; i < 32; i++) largest = kv_larger_magnitude(largest, x[i]);
-    const float d = kv_bits_float((uint32_t)largest) / 127.0f, inverse = 1.0f / d;
-    const float id = inverse <= 0x1.fffffep127f ? inverse : 0.0f;
-    block->d = (uint16_t)kv_f16_encode(d);
-    for (int i = 0; i < 32; i++) {
-        const float t = x[i] * id, a = fabsf(t);
-        const int32_t whole = (int32_t)a; /* at most 127 and a rounding */
-        const int32_t q = whole + (a - (float)whole >= 0.5f);
-        block->q[i] = (int8_t)(t < 0.0f ? -q : q);
-    }
+    const kv_block_scale s = kv_q8_0_scale(x);
+    block->d = (uint16_t)kv_f16_encode(s.d);
+    for (int i = 0; i < 32; i++) block->q[i] = (int8_t)kv_q8_0_code(x[i], s);
 }
 
 KV_HD void kv_q8_0_decode_block(float *x, const kv_q8_0_block *block)
 {
-    const float d = kv_f16_decode(block->d);
-    for (int i = 0; i < 32; i++) x[i] = (float)block->q[i] * d;
+    const kv_block_scale s = kv_block_decode(block->d, 0);
+    for (int i = 0; i < 32; i++) x[i] = kv_q8_0_value((uint8_t)block->q[i], s);
 }
 
 KV_HD void kv_q8_0_block_codes(uint32_t *codes, const kv_q8_0_block *block)

@@ -215,7 +215,7 @@ static float number_of_steps(int32_t format)
 {
     uint32_t const k = number_below(4) ? number_below(2 * steps_of(format) + 1) : 1;
     if (format != KV_FORMAT_IQ4_NL) return (float)k * 0.5f;
-    return fabsf(kv_iq4_nl_value(k % 15) + kv_iq4_nl_value(k % 15 + 1)) * 0.5f;
+    return fabsf(kv_iq4_nl_number(k % 15) + kv_iq4_nl_number(k % 15 + 1)) * 0.5f;
 }
 
 /* 32 numbers: any; of one sign; zeros; one number of both signs; where 1 / scale or the scale's f16
