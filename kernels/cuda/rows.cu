@@ -5,7 +5,7 @@
  * selection, digit by digit, until of each k only one entry can be meant, which a last reading
  * finds. Most tokens take no part in it: threads form 64 groups, and as many tokens are not below
  * the least of the groups' best ones, so that no token below it is among the 64 best. Grid (rows,
- * heads), block 256, shared 9.3 KiB; registers: at most 32. */
+ * heads), block 256, shared 7.3 KiB; registers: at most 32. */
 #include "kernels/cuda/launch.h"
 #include "kernels/order.h"
 
@@ -25,7 +25,7 @@ typedef struct {
     uint32_t digits[KV_CUDA_TOPS][DIGITS], parts[KV_CUDA_TOPS][DIGITS / PART];
 } selection;
 
-static __device__ void count_digits(selection *s, const row_tokens &row, uint64_t threshold,
+static __device__ void count_digits(selection *s, const row_tokens &row, uint32_t threshold,
                                     uint64_t mask, int shift)
 {
     for (int k = 0; k < KV_CUDA_TOPS; k++) s->digits[k][threadIdx.x] = 0;
@@ -33,7 +33,7 @@ static __device__ void count_digits(selection *s, const row_tokens &row, uint64_
 #pragma unroll 1
     for (int64_t t = row.begin + threadIdx.x; t < row.end; t += THREADS) {
         const uint64_t entry = kv_top_entry(row.logits[t], t);
-        if (entry < threshold) continue;
+        if (entry >> 32 < threshold) continue;
         for (int k = 0; k < KV_CUDA_TOPS; k++)
             if ((entry & mask) == s->prefix[k])
                 atomicAdd(&s->digits[k][entry >> shift & (DIGITS - 1)], 1u);
@@ -60,7 +60,7 @@ static __device__ void choose_digit(selection *s, int k, int shift)
 
 /* Entries differ in their tokens, so that one is left at the last digit at the latest. */
 static __device__ void select_best(uint64_t out[KV_CUDA_TOPS], selection *s, const row_tokens &row,
-                                   uint64_t threshold)
+                                   uint32_t threshold)
 {
     const int64_t n = row.end - row.begin;
     uint64_t mask = 0;
@@ -80,14 +80,14 @@ static __device__ void select_best(uint64_t out[KV_CUDA_TOPS], selection *s, con
 #pragma unroll 1
     for (int64_t t = row.begin + threadIdx.x; t < row.end; t += THREADS) {
         const uint64_t entry = kv_top_entry(row.logits[t], t);
-        if (entry < threshold) continue;
+        if (entry >> 32 < threshold) continue;
         for (int e = 0; e < KV_CUDA_TOPS; e++)
             if ((entry & mask) == s->prefix[e]) out[e] = entry;
     }
 }
 
-/* The least of the groups' best entries; a group without tokens has 0. shared, groups [THREADS]. */
-static __device__ uint64_t least_of_groups(uint64_t best, uint64_t *shared, uint64_t *groups)
+/* The least of the groups' best keys; a group without tokens has 0. shared, groups [THREADS]. */
+static __device__ uint32_t least_of_groups(uint32_t best, uint32_t *shared, uint32_t *groups)
 {
     groups[threadIdx.x] = best;
     __syncthreads();
@@ -99,26 +99,26 @@ static __device__ uint64_t least_of_groups(uint64_t best, uint64_t *shared, uint
 __global__ void __launch_bounds__(THREADS) rows(const kv_cuda_rows a)
 {
     __shared__ double sums[THREADS];
-    __shared__ uint64_t entries[THREADS], groups[THREADS];
+    __shared__ uint32_t keys[THREADS], groups[THREADS];
     __shared__ selection selected;
     const int64_t at = blockIdx.y * a.rows + blockIdx.x;
     const row_tokens row = {a.logits + at * a.stride - a.first_token, a.row_seen[2 * at],
                             a.row_seen[2 * at + 1]};
     const int64_t needle = a.row_needle ? a.row_needle[at] : row.end;
 
-    uint64_t best = 0;
+    uint32_t best = 0;
 #pragma unroll 1
     for (int64_t t = row.begin + threadIdx.x; t < row.end; t += THREADS) {
-        const uint64_t entry = kv_top_entry(row.logits[t], t);
-        best = max(best, t == needle ? 0 : entry);
+        const uint32_t key = kv_order_key(row.logits[t] + 0.0f, false); /* -0 and 0 are equal */
+        best = max(best, t == needle ? 0 : key);
     }
-    const uint64_t other = kv_block_max<THREADS>(best, entries);
-    float largest = kv_top_logit(other);
+    const uint32_t other = kv_block_max<THREADS>(best, keys);
+    float largest = kv_order_value(other, false);
     double margin = NAN;
     if (needle >= row.begin && needle < row.end) {
         const float l = row.logits[needle];
         margin = other > 0 ? (double)l - (double)largest : INFINITY;
-        largest = fmaxf(largest, l + 0.0f); /* -0 and 0 are equal */
+        largest = fmaxf(largest, l + 0.0f);
     }
     double sum = 0;
 #pragma unroll 1
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(THREADS) rows(const kv_cuda_rows a)
         out->needle_margin = margin;
     }
     if (!a.want_top) return;
-    select_best(out->least, &selected, row, least_of_groups(best, entries, groups));
+    select_best(out->least, &selected, row, least_of_groups(best, keys, groups));
 }
 
 kv_status kv_cuda_launch_rows(const kv_cuda_rows *a, kv_error *err)

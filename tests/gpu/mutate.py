@@ -7,8 +7,10 @@ All changes are woven into one translation: `if this is mutant 17, the changed i
 original`. So the build runs once, makes {module} from {cpp}, and every mutant costs one run of the
 test with KVANT_MUTANT in its environment. The first run has no mutant and notes what is reached.
 
-What is changed is variants(): operations by their neighbours, roundings, comparisons, choices, branch
-conditions, constants, addresses by an element; barriers, stores and atomics are left out. A mutant
+What is changed is variants(): operations by their neighbours or by one of their operands, roundings,
+comparisons, choices, branch conditions, constants, addresses and parameters by an element, the order
+in a vector; barriers, stores, atomics, copies and jumps are left out. Signs of integer types are not
+changed: what they count is never negative. A mutant
 is killed when the test fails, prints `not true`, or takes several times the CPU time of the first
 run. Printed, and 1 returned: mutants that survive and, as "never reached", those that no test
 executes. A person must judge them: some change nothing (`lt` for `le` at a bound that is never
@@ -33,13 +35,13 @@ import translate
 
 # Parts of opcodes, whole between dots, and what takes their place.
 RENAMED = [("add", "sub"), ("sub", "add"), ("mul", "add"), ("mul.lo", "add"), ("mul.lo", "mul.hi"),
-           ("mad.lo", "mad.hi"), ("min", "max"), ("max", "min"), ("and", "or"), ("or", "and"), ("xor", "or"), ("shl", "shr"),
-           ("shr", "shl"), ("rem", "div"), ("div", "mul.lo"), ("div", "mul"), ("rn", "rz"),
+           ("mul.hi", "mul.lo"), ("mad.lo", "mad.hi"), ("min", "max"), ("max", "min"),
+           ("and", "or"), ("or", "and"), ("xor", "or"), ("rem", "div"), ("div", "mul.lo"), ("div", "mul"), ("rn", "rz"),
            ("rni", "rzi"), ("rzi", "rni"), ("rmi", "rpi"), ("rpi", "rmi"), ("rm", "rp"), ("rp", "rm"),
-           ("sqrt", "mov"), ("abs", "mov"), ("neg", "mov"), ("not", "mov"), ("clz", "popc"),
-           ("popc", "clz"), ("exch", "max"), ("inc", "dec"), ("any", "all"), ("all", "any"),
+           ("clz", "popc"), ("popc", "clz"), ("exch", "max"), ("inc", "dec"), ("any", "all"), ("all", "any"),
            ("up", "down"), ("down", "up"), ("bfly", "down"), ("idx", "bfly"),
            ("lt", "le"), ("le", "lt"), ("gt", "ge"), ("ge", "gt"), ("eq", "ne"), ("ne", "eq"),
+           ("lt", "gt"), ("le", "ge"), ("gt", "lt"), ("ge", "le"),
            ("ltu", "leu"), ("leu", "ltu"), ("gtu", "geu"), ("geu", "gtu"), ("equ", "neu"),
            ("neu", "equ"), ("num", "nan"), ("nan", "num"), ("lt", "ltu"), ("le", "leu"),
            ("gt", "gtu"), ("ge", "geu"), ("eq", "equ"), ("ltu", "lt"), ("leu", "le"), ("gtu", "gt"),
@@ -54,10 +56,13 @@ def renamed(name):
     for old, new in RENAMED:
         for m in re.finditer(rf"(?<![^.]){re.escape(old)}(?![^.])", name):
             other = name[:m.start()] + new + name[m.end():]
-            if new == "mov":  # has no rounding
-                other = "mov." + name.split(".")[-1]
             if other in KNOWN:
                 yield other
+    shift = re.fullmatch(r"(shl|shr)\.[bsu](\d+)", name)
+    if shift:
+        yield ("shr.u" if shift.group(1) == "shl" else "shl.b") + shift.group(2)
+    if re.match(r"(atom|red)\..*\.add\.", name):
+        yield name.replace(".add.", ".max.")
 
 
 def constants(text):
@@ -83,14 +88,34 @@ def moved(text, name):
 def operands(s):
     """Statements with one operand changed."""
     verb = s.name.split(".")[0]
-    if verb in ("bra", "brx", "call", "ret", "exit", "trap", "bar", "cvta") or ".param." in s.name:
+    if verb in ("bra", "brx", "call", "ret", "exit", "trap", "bar", "cvta") or "st.param" in s.name:
         return
-    last = len(s.operands) - (verb in ("shfl", "vote"))  # not who takes part
-    for i in range(verb not in ("st", "red"), last):
+    for i in range(verb not in ("st", "red"), len(s.operands)):
         o = s.operands[i]
         is_address = o.startswith("[")
         for other in moved(o, s.name) if is_address else constants(o):
             yield dataclasses.replace(s, operands=s.operands[:i] + [other] + s.operands[i + 1:])
+
+
+def swapped(s):
+    """Statements with the first two elements of a vector exchanged."""
+    for i, o in enumerate(s.operands):
+        if o.startswith("{") and "call" not in s.name and len(ptx.split(o[1:-1])) > 1:
+            names = ptx.split(o[1:-1])
+            other = "{" + ", ".join([names[1], names[0], *names[2:]]) + "}"
+            yield dataclasses.replace(s, operands=s.operands[:i] + [other] + s.operands[i + 1:])
+
+
+def without(s):
+    """Copies of one operand in place of the operation."""
+    v, verb = opcodes.VALUES[s.name], s.name.split(".")[0]
+    pairs = list(zip(v.operands, s.operands[1:]))  # without factors and counts:
+    pairs = pairs[2:] if verb in ("fma", "mad") else pairs[:1] if verb in ("shl", "shr") else pairs
+    for t, o in pairs:
+        is_same_size = (t == "pred") == (v.result == "pred") and \
+            translate.width(t) == translate.width(v.result)
+        if is_same_size and "mov." + t in KNOWN and re.fullmatch(r"%\w+", o):
+            yield dataclasses.replace(s, name="mov." + t, operands=[s.operands[0], o])
 
 
 def variants(s):
@@ -102,8 +127,13 @@ def variants(s):
             yield None
         else:
             yield dataclasses.replace(s, guard=s.guard[1:] if s.guard[0] == "!" else "!" + s.guard)
-    if verb in LEFT_OUT and ".param." not in s.name:
+    if verb in LEFT_OUT and ".param." not in s.name or s.name == "bra.uni" and not s.guard:
         yield None
+    if verb == "mov" and re.fullmatch(r"%[a-z]+\d+", s.operands[1]):
+        yield None
+    if s.name in opcodes.VALUES:
+        yield from without(s)
+    yield from swapped(s)
     for name in dict.fromkeys(renamed(s.name)):
         yield dataclasses.replace(s, name=name)
     o = s.operands
