@@ -178,8 +178,9 @@ KV_HD void kv_sincos(uint32_t turn, float *sine, float *cosine)
     c = fmaf(c, z, 1.0f);
     const uint32_t is_swapped = is_mirrored ^ (quadrant & 1u);
     const float first = is_swapped ? c : s, second = is_swapped ? s : c;
-    *sine = quadrant & 2u ? -first : first;
-    *cosine = ((quadrant + 1u) & 2u) ? -second : second;
+    const uint32_t sign = 0x80000000u; /* of the turn's half, and of the turn a quarter on */
+    *sine = kv_bits_float(kv_float_bits(first) ^ (turn & sign));
+    *cosine = kv_bits_float(kv_float_bits(second) ^ ((turn + 0x40000000u) & sign));
 }
 
 #endif

@@ -34,10 +34,8 @@ static __device__ __forceinline__ void count(uint32_t counts[TARGETS][DIGITS], c
 {
     const kv_cuda_tiles &t = a.tiles;
     const int64_t c = p.c + threadIdx.x % lanes, u = p.u + threadIdx.x / lanes;
-    int64_t head = p.head;
-    do {
-        int64_t draw = 0;
-        do {
+    for (int64_t head = p.head; head < p.head_end; head++)
+        for (int64_t draw = 0; draw < t.draws; draw++) {
             const float *z = t.z + head * t.head_stride + draw * t.draw_stride;
             for (int64_t token = u; token < p.u_end; token += blockDim.x / lanes)
                 for (int64_t i = c; i < p.c_end; i += lanes) {
@@ -47,8 +45,7 @@ static __device__ __forceinline__ void count(uint32_t counts[TARGETS][DIGITS], c
                     const int k = first_of(target, 2 * a.n, digits >> BITS);
                     if (k < 2 * a.n) atomicAdd(&counts[k][digits % DIGITS], 1);
                 }
-        } while (++draw < t.draws);
-    } while (++head < p.head_end);
+        }
 }
 
 /* How many elements up to and with this lane's digits there are, of `mine` each. */
@@ -66,7 +63,7 @@ static __device__ __forceinline__ uint32_t sum_up_to(uint32_t mine)
 static __device__ __forceinline__ uint32_t rank_of(const kv_cuda_select &a, int k, uint32_t n)
 {
     const double place = kv_percentile_place(k < 2 ? a.p[0] : a.p[1], n);
-    const int64_t rank = (int64_t)floor(place) + k % 2;
+    const int64_t rank = (int64_t)place + k % 2;
     return (uint32_t)(rank < n ? rank : (int64_t)n - 1);
 }
 
@@ -98,7 +95,7 @@ __global__ void __launch_bounds__(MANY) find_statistics(const kv_cuda_select a, 
     const unsigned k = threadIdx.x / KV_WARP, targets = 2 * a.n;
     const kv_tile_part part = kv_tile_part_of(a.tiles, blockIdx.x);
     if (threadIdx.x < TARGETS) found[threadIdx.x].prefix = 0;
-    for (int left = FIRST; left >= 0; left -= BITS) {
+    for (int left = FIRST; left != -BITS; left -= BITS) {
         unsigned i = threadIdx.x;
         do counts[0][i] = 0; /* of all targets */
         while ((i += blockDim.x) < TARGETS * DIGITS);

@@ -22,7 +22,8 @@ enum space { GENERIC, GLOBAL, SHARED, LOCAL, CONSTANT };
 enum collective { SYNCWARP, SHUFFLE, BALLOT };
 
 const uint64_t shared_tag = 0xc000000000000000u, local_tag = 0xd000000000000000u;
-const uint32_t local_size = 16384; /* of one lane */
+const uint32_t local_size = 16384;  /* of one lane */
+const uint32_t shared_start = 1024; /* GPUs keep the first bytes: no address of a variable is 0 */
 
 /* What a lane can see of its place; the scheduler's fiber extends it. */
 struct lane {

@@ -155,6 +155,7 @@ uint8_t *touch(space s, uint64_t address, uint32_t size, uint32_t alignment, acc
         fault(line, "misaligned %s of %u bytes at 0x%llx", verb(a), size,
               (unsigned long long)address);
     if (s == SHARED) {
+        address -= shared_start;
         if (address + size > self->shared_bytes || address + size < address)
             fault(line, "shared %s of %u bytes at byte %lld of %u", verb(a), size,
                   (long long)(int32_t)address, self->shared_bytes);

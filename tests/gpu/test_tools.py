@@ -101,7 +101,7 @@ class Translate(unittest.TestCase):
         text = translated("  .shared .align 4 .b8 a[6];\n  .shared .align 8 .b8 b[8];\n"
                           "  mov.u32 %r1, b; mov.u32 %r2, many;",
                           ".extern .shared .align 16 .b8 many[]; ")
-        self.assertIn("(8u + 0u)", text)
+        self.assertIn("(shared_start + 8u + 0u)", text)
         self.assertIn("self->dynamic_offset", text)
         self.assertIn('"k", k_k, 2, s_k, 16}', text)
 

@@ -104,7 +104,7 @@ class Translator:
         if name in self.locals:
             return f"(local_frame.base() + {self.locals[name] + offset}u)"
         if name in self.shared:
-            return f"({self.shared[name]} + {offset}u)"
+            return f"(shared_start + {self.shared[name]} + {offset}u)"
         if name in self.globals:
             return f"((uint64_t)(uintptr_t)g_{ident(name)} + {offset}u)"
         return None
@@ -373,8 +373,10 @@ class Translator:
                 names += [f"{many.group(1)}{k}" for k in range(int(many.group(2)))] if many else [item]
             for n in names:
                 self.scopes[-1][n] = (f"R{len(self.scopes)}_{ident(n.lstrip('%'))}", raw)
-            zero = " = 0" if len(self.scopes) == 1 else ""  # gotos may not pass a later initializer
-            return f"{raw} " + ", ".join(self.scopes[-1][n][0] + zero for n in names) + ";"
+            # Nobody may rely on what an instruction finds where none wrote. Gotos may not pass a
+            # later initializer.
+            first = f" = ({raw})0xd5d5d5d5d5d5d5d5" if len(self.scopes) == 1 else ""
+            return f"{raw} " + ", ".join(self.scopes[-1][n][0] + first for n in names) + ";"
         if word == ".param":
             v = ptx.variable(s.name, s.line)
             self.parameters[v.name] = v.count * width(v.type)
