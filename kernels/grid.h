@@ -43,8 +43,8 @@ KV_HD uint32_t kv_asymmetric_code(float x, float s, float inverse, float m, floa
     KV_HD float kv_grid_##name##_value(float x, float s, float inverse, float m, float limit)      \
     {                                                                                              \
         (void)inverse, (void)m, (void)limit;                                                       \
-        const float scaled = x / s;                                                                \
-        return kv_##name##_round(s > 0.0f ? scaled : 0.0f) * s;                                    \
+        const float value = kv_##name##_round(x / s) * s;                                          \
+        return s > 0.0f ? value : 0.0f;                                                            \
     }                                                                                              \
     KV_HD uint32_t kv_grid_##name##_code(float x, float s, float inverse, float m, float limit)    \
     {                                                                                              \

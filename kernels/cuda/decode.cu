@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(THREADS) decode(const kv_cuda_decode a)
 {
     extern __shared__ float4 memory[];
     __shared__ double sums[THREADS];
-    const int d = (int)a.head_dim, stride = kv_tile_stride(d);
+    const int d = (int)a.head_dim, stride = (int)kv_tile_stride(d);
     const int64_t head = blockIdx.y, first = (int64_t)blockIdx.x * KV_CUDA_TOKENS;
     const int count = (int)(a.tokens - first < KV_CUDA_TOKENS ? a.tokens - first : KV_CUDA_TOKENS);
     const int64_t plane = head * a.tokens * d, tile = plane + first * d;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(THREADS) decode(const kv_cuda_decode a)
 
 kv_status kv_cuda_launch_decode(const kv_cuda_decode *a, kv_error *err)
 {
-    const int64_t tile = KV_CUDA_TOKENS * (int64_t)kv_tile_stride(a->head_dim);
+    const int64_t tile = KV_CUDA_TOKENS * kv_tile_stride(a->head_dim);
     const int64_t bytes = 2 * tile * (int64_t)sizeof(float);
     if (a->heads < 1 || a->tokens < 1 || a->n < 1) return KV_OK;
     const kv_status status = kv_cuda_shared((const void *)decode, "decode", bytes, err);

@@ -6,8 +6,8 @@
  * other number's code, and blocks of bytes (kv_NAME_encode_block and the others) are the same
  * functions around a layout.
  *
- *     const kv_block_scale s = kv_q4_0_scale(x), stored = kv_block_stored(s);
- *     y[i] = kv_q4_0_value(kv_q4_0_code(x[i], s), stored); */
+ *     const kv_block_scale s = kv_q4_0_scale(x), stored = {kv_f16_round(s.d), kv_f16_round(s.m),
+ * 0}; y[i] = kv_q4_0_value(kv_q4_0_code(x[i], s), stored); */
 #ifndef KVANT_KERNELS_FORMATS_BLOCK_H
 #define KVANT_KERNELS_FORMATS_BLOCK_H
 
@@ -19,13 +19,7 @@ typedef struct {
     float inverse; /* what numbers are multiplied with; of no use for values */
 } kv_block_scale;
 
-KV_HD kv_block_scale kv_block_stored(kv_block_scale s)
-{
-    const kv_block_scale stored = {kv_f16_round(s.d), kv_f16_round(s.m), 0.0f};
-    return stored;
-}
-
-/* From the f16 of a block of bytes. */
+/* The stored scale of a block of bytes. */
 KV_HD kv_block_scale kv_block_decode(uint16_t d, uint16_t m)
 {
     const kv_block_scale stored = {kv_f16_decode(d), kv_f16_decode(m), 0.0f};

@@ -73,8 +73,8 @@ KV_HD uint32_t kv_exl_code(float x, kv_block_scale s, int bits)
 
 KV_HD float kv_exl_value(uint32_t code, kv_block_scale s, int bits)
 {
-    const float m = (float)(1 << (bits - 1));
-    return ((float)(int32_t)code - m + 0.5f) / m * s.d;
+    const int32_t odd = 2 * (int32_t)code + 1 - (1 << bits);
+    return (float)odd * (s.d / (float)(1 << bits)); /* the quotient is exact */
 }
 
 /* What formats.h asks of a BLOCK row. */

@@ -38,12 +38,11 @@ KV_HD void kv_ggml_extremes(float *low, float *high, const float *x)
     *high = kv_bits_float((uint32_t)kv_ggml_order(largest));
 }
 
-/* 1/d; 0 for d = 0, and where 1/d would overflow (|d| below 2^-128), which ggml's C leaves
+/* 1/d; 0 for d = 0, and where 1/d would overflow (|d| up to 2^-128), which ggml's C leaves
  * undefined. Of an infinite d it is 0, too. */
 KV_HD float kv_ggml_inverse(float d)
 {
-    const float inverse = 1.0f / d;
-    return fabsf(inverse) <= 0x1.fffffep127f ? inverse : 0.0f;
+    return fabsf(d) > 0x1p-128f ? 1.0f / d : 0.0f;
 }
 
 /* trunc(t), at most `top`; t is not negative. */

@@ -23,8 +23,8 @@ static_assert(sizeof(kv_q8_0_block) * 8 == KV_Q8_0_BITS_PER_BLOCK, "q8_0 blocks 
 
 KV_HD kv_block_scale kv_q8_0_scale(const float *x)
 {
-    const float d = kv_block_absmax(x) / 127.0f, inverse = 1.0f / d;
-    const kv_block_scale s = {d, 0.0f, inverse <= 0x1.fffffep127f ? inverse : 0.0f};
+    const float d = kv_block_absmax(x) / 127.0f;
+    const kv_block_scale s = {d, 0.0f, d > 0x1p-128f ? 1.0f / d : 0.0f};
     return s;
 }
 
