@@ -149,6 +149,16 @@ static float number_of_grid(const number_grid *grid, int bits, float limit)
     return isfinite(middle) ? number_near(middle) : number_of_exponent(100, 150);
 }
 
+/* Any float, not of the size that a scale asks for: an infinity, NaN, an end, or one of any
+ * exponent. */
+static float number_of_no_scale(void)
+{
+    static const float ends[] = {INFINITY, NAN, FLT_MAX, 0x1.fep127f, FLT_MIN, 1e-45f, 0};
+    if (number_below(2)) return number_of_exponent(0, 255);
+    float const end = ends[number_below(7)];
+    return number_word() >> 31 ? -end : end;
+}
+
 /* 1, any power of two, or any scale; the ends. */
 static float number_scale(void)
 {
@@ -177,7 +187,8 @@ static void check_grid(emulated *e, int32_t format, bool is_asymmetric, bool is_
         float const scaled = number_of_grid(&grid, f->bits, limit) * scale[i];
         x[i] = scaled + minimum[i];
         if (i % 64 < 2) x[i] = i % 64 ? -0.0f : 0.0f;
-        if (!isfinite(x[i])) x[i] = FLT_MAX;
+        if (i % 16 == 2) x[i] = number_of_no_scale();
+        if (isinf(x[i]) && i % 16 != 2) x[i] = FLT_MAX;
         float const inverse = kv_int_inverse(scale[i]);
         values[i] = grid.value(x[i], scale[i], inverse, minimum[i], limit);
         codes[i] = grid.code(x[i], scale[i], inverse, minimum[i], limit);
@@ -218,17 +229,31 @@ static float number_of_steps(int32_t format)
     return fabsf(kv_iq4_nl_number(k % 15) + kv_iq4_nl_number(k % 15 + 1)) * 0.5f;
 }
 
+/* What the block's largest number, range or mean must be for a scale in the middle of two numbers
+ * of f16, whose last bit decides which of them is stored. */
+static float number_of_middle(int32_t format)
+{
+    uint32_t const code = 1 + number_below(0x7bfe);
+    double const middle = ((double)kv_f16_decode(code) + (double)kv_f16_decode(code + 1)) / 2;
+    bool const is_exl = kv_format_at((size_t)format)->name[0] == 'e';
+    return (float)(is_exl ? middle - 1e-10 : middle * steps_of(format));
+}
+
 /* 32 numbers: any; of one sign; zeros; one number of both signs; where 1 / scale or the scale's f16
- * is at an end; an outlier; and codes and their middles, from zero and from a minimum, of scales
- * that are powers of two and of any. Number `lead` is the largest one. */
+ * is at an end; an outlier; codes and their middles, from zero and from a minimum, of scales that
+ * are powers of two and of any; and scales and minima that the last bit rounds up or down. Number
+ * `lead` is the largest one. */
 static void fill_block(float *x, int kind, int32_t format, uint32_t lead)
 {
     uint32_t const last = lead ^ (1 + number_below(31));
     float const top = (float)steps_of(format);
     float const ends[] = {1e-15f, nextafterf(1e-15f, 0), 65504, 65520, 127 * 65520.0f, FLT_MAX};
-    float const end = ends[number_below(6)], low = (float)(int)number_below(40) - 30;
+    float const end = ends[number_below(6)];
+    float const low = (float)(number_below(3) ? (int)number_below(40) - 30 : 0);
     float const power = kv_bits_float((number_below(2) ? 127 : 110 + number_below(34)) << 23);
     float const step = fabsf(number_of_exponent(115, 135)) / top;
+    float const middle = number_near(number_of_middle(format));
+    float const tiny = top * (0x1p-128f + (float)((int)number_below(3) - 1) * 0x1p-149f);
     uint32_t const exponent = number_below(40);
     for (uint32_t i = 0; i < 32; i++) {
         float const some = number_of_steps(format);
@@ -247,10 +272,22 @@ static void fill_block(float *x, int kind, int32_t format, uint32_t lead)
         case 8: x[i] = sign * end * (i % 5 ? 1.0f : 0.5f); break;
         case 9: x[i] = i == lead ? 1e4f * sign : any * 1e-3f; break;
         case 10: x[i] = number_of_exponent(0, 255); break;
-        case 11: x[i] = i == last ? low * step : (from + low) * step; break;
-        default: x[i] = i == lead ? top * step * sign : number_near(some * step); break;
+        case 11: x[i] = i == last ? low * step : number_near(from + low) * step; break;
+        case 12: x[i] = i == lead ? top * step * sign : number_near(some * step); break;
+        case 13: x[i] = i == last ? 0 : i == lead ? middle : middle / 3; break;
+        case 14: x[i] = i == last ? middle / top : i == lead ? middle * 2 : middle; break;
+        case 15: x[i] = i == lead ? tiny : i == last ? 0 : tiny / 3; break;
+        case 16: x[i] = i == lead ? middle : 0; break;
+        default: x[i] = i != lead ? any : number_of_no_scale(); break;
         }
     }
+}
+
+/* Only iq4_nl's codes do not go by way of an integer, so that NaN and infinities have one. */
+enum { BLOCK_KINDS = 17 };
+static int block_kinds(int32_t format)
+{
+    return format == KV_FORMAT_IQ4_NL ? BLOCK_KINDS + 1 : BLOCK_KINDS;
 }
 
 static void check_blocks(emulated *e, int32_t format)
@@ -259,7 +296,7 @@ static void check_blocks(emulated *e, int32_t format)
     static const int middles[] = {5, 11, 12};
     static uint32_t codes[NUMBERS], lead;
     for (int i = 0; i < NUMBERS; i += 32) {
-        int const kind = i / 32 % 2 ? i / 64 % 13 : middles[lead / 64 % 3];
+        int const kind = i / 32 % 2 ? i / 64 % block_kinds(format) : middles[lead / 64 % 3];
         fill_block(x + i, kind, format, lead++ / 2 % 32);
         block_of(format)(values + i, codes + i, x + i);
     }
