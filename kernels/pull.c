@@ -111,8 +111,8 @@ static void project(pulling *p, double *largest_logit, double *largest_slope)
     *largest_logit = *largest_slope = 0;
     for (int64_t t = p->to->seen_begin; t < p->to->seen_end; t++) {
         const float *const key = k->key + t * k->head_dim;
-        p->logit[t] = k->softmax_scale * kv_pull_dot(p->query, key, k->head_dim);
-        p->slope[t] = k->softmax_scale * kv_pull_dot(p->direction, key, k->head_dim);
+        kv_pull_products(&p->logit[t], &p->slope[t], p->query, p->direction, key, k->head_dim);
+        p->logit[t] *= k->softmax_scale, p->slope[t] *= k->softmax_scale;
         *largest_logit = kv_pull_larger(*largest_logit, kv_pull_size(p->logit[t]));
         *largest_slope = kv_pull_larger(*largest_slope, kv_pull_size(p->slope[t]));
     }
@@ -173,7 +173,7 @@ static kv_pull_result pull(pulling *p)
         bool const is_last = to->end == to->seen_end;
         aim(p, is_last ? to->end - n : to->begin, is_last ? to->end : to->begin + n);
         project(p, &logit, &slope);
-        kv_pull_search s = kv_pull_begin(distance(p, 0), slope, logit, to->target);
+        kv_pull_search s = kv_pull_begin(slope, logit, to->target);
         while (kv_pull_next(&s)) kv_pull_note(&s, distance(p, s.a));
         if (s.is_across) {
             for (int64_t c = 0; c < width; c++) p->query[c] += s.high_a * p->direction[c];

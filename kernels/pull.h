@@ -9,7 +9,7 @@
  * factor a is found on exact logits in double; the query is rounded to float when all its pulls are
  * done.
  *
- * The order of sums: over channels kv_pull_dot's; over tokens KV_PULL_LANES sums, of every
+ * The order of sums: over channels kv_pull_products'; over tokens KV_PULL_LANES sums, of every
  * KV_PULL_LANES-th token from the first visible one on, then pairs i, i + LANES / 2 and so on. */
 #ifndef KVANT_KERNELS_PULL_H
 #define KVANT_KERNELS_PULL_H
@@ -54,7 +54,7 @@ typedef struct {
 
 /* Doubles of scratch memory that the pulls of a row work in: the query and the direction
  * [head_dim], the logit at a = 0 and its change with a [tokens] of each token seen. */
-static inline int64_t kv_pull_scratch(int64_t tokens, int64_t head_dim)
+KV_HD int64_t kv_pull_scratch(int64_t tokens, int64_t head_dim)
 {
     return 2 * (tokens + head_dim);
 }
@@ -90,18 +90,22 @@ KV_HD double kv_pull_larger(double x, double y)
     return x > y ? x : y;
 }
 
-KV_HD double kv_pull_dot(const double *x, const float *y, int64_t n)
+/* Products of the query and of the direction with a key, of n channels; four sums each. */
+KV_HD void kv_pull_products(double *logit, double *slope, const double *query,
+                            const double *direction, const float *key, int64_t n)
 {
-    double a = 0, b = 0, c = 0, d = 0;
+    double a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) {
-        a += x[i] * (double)y[i];
-        b += x[i + 1] * (double)y[i + 1];
-        c += x[i + 2] * (double)y[i + 2];
-        d += x[i + 3] * (double)y[i + 3];
+        const double k0 = key[i], k1 = key[i + 1], k2 = key[i + 2], k3 = key[i + 3];
+        a0 += query[i] * k0, b0 += direction[i] * k0;
+        a1 += query[i + 1] * k1, b1 += direction[i + 1] * k1;
+        a2 += query[i + 2] * k2, b2 += direction[i + 2] * k2;
+        a3 += query[i + 3] * k3, b3 += direction[i + 3] * k3;
     }
-    for (; i < n; i++) a += x[i] * (double)y[i];
-    return (a + b) + (c + d);
+    for (; i < n; i++) a0 += query[i] * (double)key[i], b0 += direction[i] * (double)key[i];
+    *logit = (a0 + a1) + (a2 + a3);
+    *slope = (b0 + b1) + (b2 + b3);
 }
 
 /* Log odds of a share from its weight and that of the rest; one of them is at least 1, and the
@@ -116,60 +120,59 @@ KV_HD double kv_pull_odds(double inside, double outside)
  * its sign, half a nat each, growing by 5 %, since f can turn back and a solution must not be
  * jumped over; then regula falsi in its Illinois form, where the end that stays twice counts half.
  *
- *     kv_pull_search s = kv_pull_begin(f(0), largest_slope, largest_logit, target);
+ *     kv_pull_search s = kv_pull_begin(largest_slope, largest_logit, target);
  *     while (kv_pull_next(&s)) kv_pull_note(&s, f(s.a));
  *     if (s.is_across) ... s.high_a solves it
  *
- * largest_slope and largest_logit are of |d f / d a| and |logit| over the visible tokens. */
+ * largest_slope and largest_logit are of |d logit / d a| and |logit| over the visible tokens. */
 typedef struct {
     double a; /* where f is asked */
-    double low_a, low_f, high_a, high_f, closest, sign, slope, limit;
-    int32_t n, side; /* steps or cuts so far; which end moved last */
-    bool is_across;  /* low and high have a solution between them */
+    double low_a, low_f, high_a, high_f, closest, slope, limit;
+    double sign;        /* of the steps; 0 before f(0) is known */
+    int32_t cuts, side; /* how many there were; which end moved last */
+    bool is_across;     /* low and high have a solution between them */
 } kv_pull_search;
 
-KV_HD kv_pull_search kv_pull_begin(double f, double largest_slope, double largest_logit,
-                                   double target)
+KV_HD kv_pull_search kv_pull_begin(double largest_slope, double largest_logit, double target)
 {
     kv_pull_search s;
-    s.a = s.low_a = s.high_a = 0;
-    s.low_f = s.high_f = s.closest = f;
-    s.sign = f < 0 ? 1 : -1;
+    s.a = s.low_a = s.low_f = s.high_a = s.high_f = s.sign = 0;
+    s.closest = INFINITY;
     s.slope = largest_slope;
+    s.cuts = s.side = 0, s.is_across = false;
     /* far beyond the logits there are, one token outshouts another by chance */
     s.limit = 100 + 10 * (largest_logit + kv_pull_size(target));
-    s.n = s.side = 0;
-    s.is_across = f == 0;
     return s;
 }
 
-/* Sets s->a and returns true where f is to be asked again. */
+/* Sets s->a and returns true where f is to be asked. */
 KV_HD bool kv_pull_next(kv_pull_search *s)
 {
-    enum { MOST_STEPS = 400, MOST_CUTS = 100 };
-    const double low = s->low_a, high = s->high_a;
+    enum { MOST_CUTS = 100 };
+    const double high = s->high_a;
+    if (s->sign == 0) return true;
     if (!s->is_across) {
-        const double least = 0.5 / s->slope, grown = 0.05 * kv_pull_size(high);
-        s->a = high + s->sign * kv_pull_larger(least, grown);
-        return s->n < MOST_STEPS && s->slope > 0 && kv_pull_size(high) * s->slope <= s->limit;
+        s->a = high + s->sign * kv_pull_larger(0.5 / s->slope, 0.05 * kv_pull_size(high));
+        return s->slope > 0 && kv_pull_size(high) * s->slope < s->limit;
     }
-    s->a = high - s->high_f * (high - low) / (s->high_f - s->low_f);
-    if (!(kv_pull_size(s->a - low) + kv_pull_size(s->a - high) <= kv_pull_size(high - low)))
-        s->a = low + (high - low) / 2; /* rounding led out of the interval */
-    return s->n < MOST_CUTS && kv_pull_size(s->high_f) > KV_PULL_TOLERANCE;
+    s->a = high - s->high_f * (high - s->low_a) / (s->high_f - s->low_f);
+    return s->cuts < MOST_CUTS && kv_pull_size(s->high_f) > KV_PULL_TOLERANCE;
 }
 
 /* f is the distance at s->a. */
 KV_HD void kv_pull_note(kv_pull_search *s, double f)
 {
-    const bool is_beyond = f * s->sign >= 0, is_there = kv_pull_size(f) <= KV_PULL_TOLERANCE;
-    s->n++;
+    if (s->sign == 0) s->sign = f < 0 ? 1 : -1;
+    const bool is_beyond = f * s->sign >= 0;
     if (!s->is_across) {
         s->low_a = s->high_a, s->low_f = s->high_f;
         s->high_a = s->a, s->high_f = f;
         if (kv_pull_size(f) < kv_pull_size(s->closest)) s->closest = f;
-        if (is_beyond) s->is_across = true, s->n = 0;
-    } else if (is_beyond || is_there) {
+        s->is_across = is_beyond;
+        return;
+    }
+    s->cuts++;
+    if (is_beyond || kv_pull_size(f) <= KV_PULL_TOLERANCE) {
         if (s->side > 0) s->low_f /= 2;
         s->high_a = s->a, s->high_f = f, s->side = 1;
     } else {

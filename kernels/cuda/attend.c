@@ -265,9 +265,11 @@ static kv_status run_wave(float *out, attending *d, int64_t first, kv_error *err
     kv_status status = KV_OK;
     kv_cuda_attention *const a = &d->a;
     size_t const mark = a->wave.memory.n;
-    int64_t const step = a->rows;
+    int64_t const step = a->rows, size = d->n_rows * d->layer->head_dim;
     uint32_t flags = 0;
-    KV_TRY(kv_cuda_attention_load(a, first, d->attention->query, err));
+    KV_TRY(kv_cuda_attention_load(a, first, err));
+    KV_TRY(a->wave.cuda->upload(a->query, d->attention->query + first * size,
+                                a->wave.heads * size * (int64_t)sizeof *a->query, err));
     KV_TRY(kv_cuda_attention_fit(a, err));
     KV_TRY(check_tensors(d, err));
     KV_TRY(kv_cuda_wave_flags(&flags, &a->wave, err));

@@ -117,15 +117,10 @@ static kv_status send(const kv_cuda_attention *a, void *to, const void *from, in
     return a->wave.cuda->upload(to, from, n * (int64_t)size, err);
 }
 
-kv_status kv_cuda_attention_load(kv_cuda_attention *a, int64_t first, const float *query,
-                                 kv_error *err)
+kv_status kv_cuda_attention_load(kv_cuda_attention *a, int64_t first, kv_error *err)
 {
     int64_t const left = a->layer->kv_heads - first;
-    int64_t const heads = left < a->plan.heads ? left : a->plan.heads;
-    int64_t const size = a->queries * a->layer->head_dim;
-    kv_status const status = kv_cuda_wave_load(&a->wave, first, heads, err);
-    if (status != KV_OK) return status;
-    return send(a, a->query, query + first * size, heads * size, sizeof *query, err);
+    return kv_cuda_wave_load(&a->wave, first, left < a->plan.heads ? left : a->plan.heads, err);
 }
 
 static kv_status fit_side(kv_cuda_side *s, kv_cuda_attention *a, kv_error *err)

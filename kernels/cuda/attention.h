@@ -56,9 +56,8 @@ kv_status kv_cuda_attention_create(kv_cuda_attention *a, const kv_cuda_module *c
                                    kv_error *err);
 void kv_cuda_attention_free(kv_cuda_attention *a);
 
-/* Moves to the heads from `first` on: tensors and queries (query [G][queries][D] on the host). */
-kv_status kv_cuda_attention_load(kv_cuda_attention *a, int64_t first, const float *query,
-                                 kv_error *err);
+/* Moves to the heads from `first` on. Their queries are the caller's to write into a->query. */
+kv_status kv_cuda_attention_load(kv_cuda_attention *a, int64_t first, kv_error *err);
 
 /* Fits the schemes of both sides and sends them. */
 kv_status kv_cuda_attention_fit(kv_cuda_attention *a, kv_error *err);

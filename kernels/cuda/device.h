@@ -16,11 +16,12 @@
 
 #include "kernels/cuda/scheme.h"
 #include "kernels/error.h"
+#include "kernels/pull.h"
 
 KV_EXTERN_C_BEGIN
 
-/* Changes whenever this header does, or what of scheme.h and scale.h kernels read. */
-enum { KV_CUDA_VERSION = 1 };
+/* Changes whenever this header does, or what of scheme.h, scale.h and pull.h kernels read. */
+enum { KV_CUDA_VERSION = 2 };
 
 typedef struct {
     char name[256];
@@ -35,7 +36,8 @@ typedef struct {
 enum {
     KV_CUDA_NOT_FINITE = 1, /* NaN or infinity in the tensor, or after the transforms */
     KV_CUDA_UNFIT = 2,      /* a number that its 16-bit or block storage cannot hold */
-    KV_CUDA_OVERFLOW = 4    /* a range or a dequantized value beyond float */
+    KV_CUDA_OVERFLOW = 4,   /* a range or a dequantized value beyond float */
+    KV_CUDA_UNREACHED = 8   /* a query's target out of reach */
 };
 
 /* ---- generate.cu, rotate.cu ---- */
@@ -60,13 +62,41 @@ typedef struct {
     const double *cosine, *sine, *block_cosine, *block_sine;
 } kv_cuda_rope;
 
-/* y = x with RoPE applied at positions 0, 1, ...; y may be x. */
+/* y = x with RoPE applied at position[t] of each token, or at 0, 1, ... where it is NULL; y may be
+ * x. Tables hold every position's block. */
 typedef struct {
     float *y;
     const float *x;
+    const int64_t *position;
     int64_t heads, tokens, head_dim;
     kv_cuda_rope rope;
 } kv_cuda_rotate;
+
+/* ---- queries: covariance.cu, pull.cu ---- */
+
+/* covariance[head][i][j], j <= i, of key [heads][T][D]: sum of (key_i - mean_i) * (key_j - mean_j)
+ * in double and in token order; mean = sum / T, with sum [heads][D]. */
+typedef struct {
+    double *covariance;
+    const float *key;
+    const double *sum;
+    int64_t heads, tokens, head_dim;
+} kv_cuda_covariance;
+
+/* Pulls rows [first_row, first_row + n) of each head as pull.h says: query [heads][rows][D] in
+ * place, result and pulls [heads][rows][KV_PULLS], factor [heads][D][D] of the covariance, scratch
+ * [heads][n][kv_pull_scratch(T, D)]. flags UNREACHED. */
+typedef struct {
+    float *query;
+    kv_pull_result *result;
+    double *scratch;
+    const kv_pull *pulls;
+    const float *key;
+    const double *sum, *factor;
+    int64_t heads, rows, first_row, n, tokens, head_dim;
+    double softmax_scale;
+    uint32_t *flags;
+} kv_cuda_pull;
 
 /* ---- fits: prepare.cu, channels.cu, extremes.cu, select.cu, search.cu, scales.cu ---- */
 
@@ -301,6 +331,8 @@ typedef struct {
 #define KV_CUDA_KERNEL_TABLE(X)                                                                    \
     X(generate)                                                                                    \
     X(rotate)                                                                                      \
+    X(covariance)                                                                                  \
+    X(pull)                                                                                        \
     X(prepare)                                                                                     \
     X(channels)                                                                                    \
     X(extremes)                                                                                    \

@@ -15,6 +15,7 @@
 #include "kernels/cpu/fits.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/load.h"
+#include "kernels/cuda/queries.h"
 #include "kernels/cuda/statistics.h"
 #include "kernels/levels.h"
 #include "kernels/memory.h"
@@ -24,7 +25,6 @@ typedef struct {
     const kv_evaluation *evaluation;
     kv_measurements *measured;
     kv_cuda_attention a;
-    float *queries; /* [G][R][D] on the host */
     uint32_t flags;
     bool is_infinite;             /* a row of logits is beyond float */
     int64_t first_row, first_key; /* of the block, of the group */
@@ -46,30 +46,6 @@ static int64_t smaller(int64_t a, int64_t b)
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
-}
-
-/* ---- queries ---- */
-
-static kv_status draw_queries(evaluating *e, int threads, kv_error *err)
-{
-    kv_status status = KV_OK;
-    const kv_source *const source = &e->layer->source;
-    int64_t const heads = e->layer->kv_heads, size = e->measured->rows * e->layer->head_dim;
-    kv_first_error first = {.index = INT64_MAX};
-    KV_TRY(kv_allocate3((void **)&e->queries, (size_t)heads, (size_t)size, 1, sizeof *e->queries,
-                        err));
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
-    for (int64_t g = 0; g < heads; g++) {
-        kv_error error = {0};
-        if (kv_first_error_before(&first, g)) continue;
-        if (source->query(source->context, g, e->queries + g * size, &error) != KV_OK)
-            kv_first_error_keep(&first, g, &error);
-    }
-    KV_TRY(kv_first_error_end(&first, err));
-    for (int64_t i = 0; i < heads * size; i++)
-        if (!isfinite(e->queries[i])) e->flags |= KV_CUDA_NOT_FINITE;
-done:
-    return status;
 }
 
 /* ---- memory ---- */
@@ -113,7 +89,6 @@ done:
 static void free_all(evaluating *e)
 {
     kv_cuda_attention_free(&e->a);
-    kv_free(e->queries);
     kv_free(e->out_pair);
     kv_free(e->first_out);
     kv_free(e->host_row);
@@ -385,7 +360,8 @@ static kv_status run_wave(evaluating *e, int64_t first, kv_error *err)
     kv_status status = KV_OK;
     size_t const mark = e->a.wave.memory.n;
     uint32_t flags = 0;
-    KV_TRY(kv_cuda_attention_load(&e->a, first, e->queries, err));
+    KV_TRY(kv_cuda_attention_load(&e->a, first, err));
+    KV_TRY(kv_cuda_queries(e->a.query, &e->a.wave, err));
     KV_TRY(describe(e, err));
     KV_TRY(kv_cuda_attention_fit(&e->a, err));
     KV_TRY(kv_cuda_wave_flags(&flags, &e->a.wave, err));
@@ -400,7 +376,7 @@ done:
     return status;
 }
 
-/* Numbers that must not be: the CPU finds them, too, and names them. */
+/* Numbers that must not be, or targets out of reach: the CPU meets them, too, and names them. */
 static kv_status ask_cpu(const evaluating *e, int threads, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -408,7 +384,8 @@ static kv_status ask_cpu(const evaluating *e, int threads, kv_error *err)
     KV_TRY(kv_measurements_create(&again, e->layer, e->evaluation, err));
     KV_TRY(kv_cpu_evaluate(e->layer, e->evaluation, threads, again, err));
     KV_TRY(KV_FAIL(err, KV_ENUMERIC,
-                   "the CUDA device met numbers beyond float where the CPU meets none"));
+                   "the CUDA device met numbers beyond float, or targets out of reach, where the "
+                   "CPU meets none"));
 done:
     kv_measurements_free(again);
     return status;
@@ -435,7 +412,6 @@ kv_status kv_cuda_evaluate_with(const kv_cuda_options *options, const kv_layer *
     const kv_cuda_module *cuda = NULL;
     bool is_begun = false;
     KV_TRY(kv_evaluation_check(layer, evaluation, err));
-    KV_TRY(draw_queries(&e, threads > 1 ? threads : 1, err));
     KV_TRY(kv_cuda_begin(&cuda, err));
     is_begun = true;
     KV_TRY(create(&e, options, cuda, err));

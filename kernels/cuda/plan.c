@@ -3,12 +3,13 @@
 #include "kernels/cuda/plan.h"
 
 #include "kernels/cuda/fit.h"
+#include "kernels/cuda/queries.h"
 #include "kernels/memory.h"
 
 /* Of the free memory, in hundredths; the rest is for allocations that come in pages. */
 enum { USED_PERCENT = 90 };
 
-/* Of a wave: kernels have a row of blocks for each head, and a grid has no more rows. */
+/* Of a wave: kernels have a row of blocks for each query head, and a grid has no more rows. */
 enum { MOST_HEADS = 65535 };
 
 /* What a call, one head and one row of it take. */
@@ -49,11 +50,11 @@ static int64_t fixed_bytes(const kv_layer *layer)
     return (rope + (layer->source.recipe ? recipe : 0)) * (int64_t)sizeof(double) + 4096;
 }
 
+/* working: bytes of a head that are taken only before the fits. */
 static needs needs_of(const kv_cuda_plan *plan, const kv_layer *layer, const kv_quantizer *keys,
-                      int64_t n_keys, const kv_quantizer *values, int64_t n_values)
+                      int64_t n_keys, const kv_quantizer *values, int64_t n_values, int64_t working)
 {
     int64_t const tensor = layer->tokens * layer->head_dim * (int64_t)sizeof(float);
-    int64_t working = 0;
     needs n = {.layer = layer,
                .head = 2 * tensor,
                .tensor = tensor,
@@ -146,7 +147,8 @@ static kv_status fit_in(kv_cuda_plan *plan, const kv_cuda_options *options, cons
     if (n->needs_all_heads && wide > room)
         return refuse(n, wide, room, "a scale over all kv heads needs them together: they", err);
     int64_t heads = wide > room ? (int64_t)((room - shared) / (one - shared)) : all;
-    if (!n->needs_all_heads) heads = smaller(heads, MOST_HEADS);
+    if (!n->needs_all_heads)
+        heads = smaller(heads, larger(MOST_HEADS / (n->layer->query_heads / all), 1));
     if (options->heads > 0 && !n->needs_all_heads) heads = smaller(options->heads, heads);
     plan->heads = heads, plan->rows = rows, plan->group = least_group;
     while (plan->rows > least_rows && bytes_of(n, heads, plan->rows, least_group) > room)
@@ -168,7 +170,8 @@ kv_status kv_cuda_plan_evaluation(kv_cuda_plan *plan, const kv_cuda_options *opt
     int64_t const rows = layer->query_heads / layer->kv_heads * layer->queries;
     *plan = (kv_cuda_plan){0};
     cut_tokens(plan, options, span_of(layer, layer->query_position, layer->queries));
-    needs n = needs_of(plan, layer, e->keys, e->n_keys, e->values, e->n_values);
+    needs n = needs_of(plan, layer, e->keys, e->n_keys, e->values, e->n_values,
+                       kv_cuda_queries_size(layer));
     n.n_pairs = e->n_pairs;
     return fit_in(plan, options, &n, rows, free_bytes, err);
 }
@@ -180,7 +183,7 @@ kv_status kv_cuda_plan_attention(kv_cuda_plan *plan, const kv_cuda_options *opti
     int64_t const rows = layer->query_heads / layer->kv_heads * a->rows;
     *plan = (kv_cuda_plan){0};
     cut_tokens(plan, options, span_of(layer, &a->position, 1));
-    needs n = needs_of(plan, layer, a->keys, a->n_keys, a->values, a->n_values);
+    needs n = needs_of(plan, layer, a->keys, a->n_keys, a->values, a->n_values, 0);
     n.n_keys = n.n_values = n.n_pairs = 0; /* a row has one of each */
     return fit_in(plan, options, &n, rows, free_bytes, err);
 }

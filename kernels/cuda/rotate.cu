@@ -1,4 +1,4 @@
-/* RoPE of whole heads, at positions 0, 1, ...: see rope.cuh for the arithmetic.
+/* RoPE of whole heads, token by token: see rope.cuh for the arithmetic.
  *
  * One thread turns one pair of channels or copies one channel past them, so that y may be x; a warp
  * does so for a token.
@@ -12,6 +12,7 @@ __global__ void __launch_bounds__(KV_WARP *TOKENS) rotate(const kv_cuda_rotate a
 {
     const int64_t t = blockIdx.x * TOKENS + threadIdx.y, pairs = a.rope.pairs;
     if (t >= a.tokens) return;
+    const int64_t position = a.position ? a.position[t] : t;
     const int64_t row = (blockIdx.y * a.tokens + t) * a.head_dim;
 #pragma unroll 1
     for (int64_t i = threadIdx.x; i < a.head_dim - pairs; i += KV_WARP) {
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(KV_WARP *TOKENS) rotate(const kv_cuda_rotate a
         const int64_t first = row + kv_rope_channel(a.rope, i);
         const int64_t second = first + kv_rope_distance(a.rope);
         float x = a.x[first], y = a.x[second];
-        kv_rotate_pair(&x, &y, a.rope, t, i);
+        kv_rotate_pair(&x, &y, a.rope, position, i);
         a.y[first] = x;
         a.y[second] = y;
     }

@@ -175,17 +175,35 @@ static void test_few(void)
     free_layer(&m);
 }
 
-/* Synthetic heads, which the device draws itself where it can. */
+/* The same, wave by wave, each of one head. */
+static void check_waves(const kv_layer *l, const kv_evaluation *e)
+{
+    outcome expected = evaluate(cuda, l, e, 1), found = {0};
+    CHECK(kv_measurements_create(&found.m, l, e, &found.err) == KV_OK, "%s", found.err.message);
+    found.status =
+        kv_cuda_evaluate_with(&(kv_cuda_options){.heads = 1}, l, e, 1, found.m, &found.err);
+    CHECK(found.status == KV_OK && expected.status == KV_OK, "waves: %s", found.err.message);
+    if (found.status == KV_OK && expected.status == KV_OK)
+        compare(found.m, expected.m, true, false, "waves");
+    check_nothing_left("waves");
+    free_outcome(&found), free_outcome(&expected);
+}
+
+/* Synthetic heads, which the device draws itself where it can, and whose queries it pulls. */
 static void test_synthetic(void)
 {
     static const struct {
         kv_generator generator;
         kv_distribution distribution;
         kv_rope_layout rope;
-    } kinds[] = {{KV_GENERATOR_PHILOX, KV_NORMAL, KV_ROPE_HALF},
-                 {KV_GENERATOR_PHILOX, KV_UNIFORM, KV_ROPE_NONE},
-                 {KV_GENERATOR_PHILOX, KV_LAPLACE, KV_ROPE_INTERLEAVED},
-                 {KV_GENERATOR_NUMPY, KV_NORMAL, KV_ROPE_HALF}};
+        double isotropic; /* share of queries that are not pulled by their class */
+        double sink_mass, sink_gain;
+        bool is_refused;
+    } kinds[] = {{KV_GENERATOR_PHILOX, KV_NORMAL, KV_ROPE_HALF, 0.34, 0.2, 2.5, false},
+                 {KV_GENERATOR_PHILOX, KV_UNIFORM, KV_ROPE_NONE, 1, 0, 0.25, false},
+                 {KV_GENERATOR_PHILOX, KV_LAPLACE, KV_ROPE_INTERLEAVED, 0.34, 0, 2.5, false},
+                 {KV_GENERATOR_NUMPY, KV_NORMAL, KV_ROPE_HALF, 1, 0.2, 2.5, false},
+                 {KV_GENERATOR_PHILOX, KV_NORMAL, KV_ROPE_HALF, 1, 0.2, 0.25, true}};
     static const char *const keys[] = {"int4/channel:zero:pre-rope", "int8/head:static=seed:3",
                                        "int4/tensor:static=seed:1:pre-rope", NULL},
                              *const values[] = {"int4/token:zero", "e4m3/head:static=seed:2", NULL};
@@ -201,12 +219,19 @@ static void test_synthetic(void)
                                         .kv_heads = 3,
                                         .query_heads = 6,
                                         .query_gain = 1.5,
-                                        .class_share = {1},
+                                        .class_share = {kinds[i].isotropic,
+                                                        (1 - kinds[i].isotropic) / 2,
+                                                        (1 - kinds[i].isotropic) / 2},
+                                        .local_span = 5,
+                                        .local_mass = 0.4,
+                                        .needle_depth = 0.6,
+                                        .needle_margin = 2,
+                                        .sink_mass = kinds[i].sink_mass,
                                         .value_mean = 0.7,
                                         .outliers = {.count = 2, .scale = 8, .bias = 3},
                                         .value_outliers = {.scale = 1},
                                         .sink_count = 2,
-                                        .sink_key_gain = 0.25,
+                                        .sink_key_gain = kinds[i].sink_gain,
                                         .sink_value_gain = 0.5,
                                         .drift = KV_DRIFT_LOG,
                                         .drift_rate = 0.3};
@@ -214,7 +239,12 @@ static void test_synthetic(void)
         kv_error err = {0};
         CHECK(kv_heads_create(&heads, &config, 2, 7, &err) == KV_OK, "%s", err.message);
         if (!heads) continue;
+        const kv_source *const source = &kv_heads_layer(heads)->source;
+        float query[2 * 3 * 20];
+        kv_status const status = source->query(source->context, 0, query, &err);
+        CHECK((status != KV_OK) == kinds[i].is_refused, "%s", err.message);
         check_evaluation(kv_heads_layer(heads), &q.evaluation, "synthetic");
+        if (i == 0) check_waves(kv_heads_layer(heads), &q.evaluation);
         kv_heads_free(heads);
     }
 }

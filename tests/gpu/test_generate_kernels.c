@@ -179,13 +179,37 @@ static void check_rotate(emulated *e, const kv_rope_settings *settings, int64_t 
     float *const x = to_device(e, expected, bytes), *const y = is_in_place ? x : room(e, bytes);
     for (int64_t h = 0; h < HEADS; h++)
         kv_rope_apply(rope, 0, tokens, expected + h * tokens * head_dim);
-    DO(e, rotate, &(kv_cuda_rotate){y, x, HEADS, tokens, head_dim, upload(e, rope, tokens)});
+    DO(e, rotate, &(kv_cuda_rotate){y, x, NULL, HEADS, tokens, head_dim, upload(e, rope, tokens)});
     to_host(e, found, y, bytes);
     char what[80];
     snprintf(what, sizeof what, "layout %d, %d of %d channels, %d tokens", (int)settings->layout,
              (int)settings->rotary_dim, (int)head_dim, (int)tokens);
     compare(what, found, expected, n);
     free(expected), free(found);
+    kv_rope_free(rope);
+    give_back(e);
+}
+
+/* Rows that stand on any positions, each on its own, as queries do. */
+static void check_positions(emulated *e)
+{
+    enum { HEADS = 3, ROWS = 11, D = 20, LAST = 200 };
+    float expected[HEADS][ROWS][D], found[HEADS][ROWS][D];
+    int64_t position[ROWS];
+    kv_rope *rope = NULL;
+    kv_error err;
+    const kv_rope_settings settings = {.layout = KV_ROPE_HALF, .rotary_dim = 14};
+    CHECK(kv_rope_create(&rope, &settings, D, &err) == KV_OK, "%s", err.message);
+    kv_philox_normals(expected[0][0], 9, 77, 0, HEADS * ROWS * D);
+    for (int i = 0; i < ROWS; i++) position[i] = i == 4 ? LAST : i * 53 % LAST;
+    float *const x = to_device(e, expected, sizeof expected);
+    for (int h = 0; h < HEADS; h++)
+        for (int i = 0; i < ROWS; i++) kv_rope_apply(rope, position[i], 1, expected[h][i]);
+    DO(e, rotate,
+       &(kv_cuda_rotate){x, x, to_device(e, position, sizeof position), HEADS, ROWS, D,
+                         upload(e, rope, LAST + 1)});
+    to_host(e, found, x, sizeof found);
+    compare("rows at positions", found[0][0], expected[0][0], HEADS * ROWS * D);
     kv_rope_free(rope);
     give_back(e);
 }
@@ -216,7 +240,7 @@ static void check_turns(emulated *e, const char *what, const turns *a)
         }
     float *const y = to_device(e, a->x, sizeof a->x);
     DO(e, rotate,
-       &(kv_cuda_rotate){y, y, 1, TOKENS, DIM,
+       &(kv_cuda_rotate){y, y, NULL, 1, TOKENS, DIM,
                          .rope = {PAIRS, false, a->magnitude, to_device(e, a->cosine, bytes),
                                   to_device(e, a->sine, bytes),
                                   to_device(e, a->block_cosine, bytes),
@@ -306,6 +330,7 @@ int main(int argc, char **argv)
     }
     for (int is_uniform = 0; is_uniform < 2; is_uniform++)
         check_rounding(&e, 1, is_uniform), check_rounding(&e, 3, is_uniform);
+    check_positions(&e);
     check_cancellation(&e);
     check_sums(&e);
     check_normals(&e);
