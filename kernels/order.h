@@ -12,13 +12,13 @@ KV_HD uint32_t kv_order_key(float x, bool is_absolute)
 {
     const uint32_t bits = kv_float_bits(x);
     if (is_absolute) return bits & 0x7fffffffu;
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
+    return bits ^ ((0u - (bits >> 31)) | 0x80000000u); /* all bits of a negative one, or its sign */
 }
 
 KV_HD float kv_order_value(uint32_t key, bool is_absolute)
 {
     if (is_absolute) return kv_bits_float(key);
-    return kv_bits_float(key >> 31 ? key & 0x7fffffffu : ~key);
+    return kv_bits_float(key ^ (((key >> 31) - 1u) | 0x80000000u));
 }
 
 /* A percentile p of n sorted elements is v[k] + (v[k + 1] - v[k]) * g with (n - 1) * (p / 100) = k

@@ -66,9 +66,9 @@ static __device__ void load_values(float *to, const kv_cuda_outputs &a, const pa
     const int64_t c = min(p.channel + threadIdx.x % WIDTH, a.head_dim - 1);
 #pragma unroll 4
     for (int down = 0; down < STEP; down += THREADS / WIDTH) {
-        const int i = down + threadIdx.x / WIDTH;
-        const int64_t t = blockIdx.y * a.tokens + min(first + i, a.end_token - 1);
-        to[i * WIDTH + threadIdx.x % WIDTH] = tensor[t * a.head_dim + c];
+        const int64_t token = min(first + down + threadIdx.x / WIDTH, a.end_token - 1);
+        const int64_t at = blockIdx.y * a.tokens + token;
+        to[down * WIDTH + threadIdx.x] = tensor[at * a.head_dim + c];
     }
 }
 

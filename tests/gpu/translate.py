@@ -373,9 +373,10 @@ class Translator:
                 names += [f"{many.group(1)}{k}" for k in range(int(many.group(2)))] if many else [item]
             for n in names:
                 self.scopes[-1][n] = (f"R{len(self.scopes)}_{ident(n.lstrip('%'))}", raw)
-            # Nobody may rely on what an instruction finds where none wrote. Gotos may not pass a
-            # later initializer.
-            first = f" = ({raw})0xd5d5d5d5d5d5d5d5" if len(self.scopes) == 1 else ""
+            # Nobody may rely on what an instruction finds where none wrote: a large number, or a
+            # place that there may be. Gotos may not pass a later initializer.
+            garbage = "0xd5d5d5d5d5d5d5d5" if m.group(1)[0] == "f" else "33"
+            first = f" = ({raw}){garbage}" if len(self.scopes) == 1 else ""
             return f"{raw} " + ", ".join(self.scopes[-1][n][0] + first for n in names) + ";"
         if word == ".param":
             v = ptx.variable(s.name, s.line)
