@@ -4,8 +4,8 @@
  * shared memory (decode.cuh), rotated where the scheme is in pre-RoPE position, its error added up,
  * stored. The tile comes from device memory for the first scheme and from the cache for the others.
  *
- * Grid (tiles, heads), block 128. Dynamic shared: two tiles, 33 KiB at head_dim 128; registers: at
- * most 64. */
+ * Grid (tiles, heads), block 128. Dynamic shared: two tiles, 33 KiB at head_dim 128, of which six
+ * find room on a multiprocessor; registers: at most 64. */
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rope.cuh"
@@ -41,7 +41,7 @@ static __device__ double store_tile(float *values, const kv_decode_room &room, c
     return square;
 }
 
-__global__ void __launch_bounds__(THREADS) decode(const kv_cuda_decode a)
+__global__ void __launch_bounds__(THREADS, 6) decode(const kv_cuda_decode a)
 {
     extern __shared__ float4 memory[];
     __shared__ double sums[THREADS];

@@ -115,39 +115,76 @@ static __device__ __noinline__ void kv_part_grid(float *y, const kv_part_scales 
     }
 }
 
-/* Numbers y of a part become a block format's values, or its codes. */
+/* Numbers x [32] become a block format's values, or its codes. */
 typedef kv_block_scale kv_block_scale_of(const float *);
 typedef float kv_block_value(uint32_t, kv_block_scale);
 typedef uint32_t kv_block_code(float, kv_block_scale);
 template <bool IS_CODE, kv_block_scale_of scale_of, kv_block_value value, kv_block_code code>
-static __device__ __noinline__ void kv_part_blocks(float *y, unsigned n, unsigned d,
-                                                   unsigned stride)
+static __device__ __noinline__ void kv_block(float *x)
+{
+    const kv_block_scale s = scale_of(x), stored = {kv_half(s.d), kv_half(s.m), 0.0f};
+#pragma unroll 1
+    for (int i = 0; i < 32; i++) {
+        const uint32_t k = code(x[i], s);
+        x[i] = IS_CODE ? kv_bits_float(k) : value(k, stored);
+    }
+}
+
+/* ---- by format ---- */
+
+#define KV_NO_CASE(name, NAME)
+#define KV_GRID_CASE_EXACT(name, NAME)                                                             \
+    case KV_FORMAT_##NAME:                                                                         \
+        break;
+#define KV_GRID_CASE_INTEGER KV_NO_CASE /* the default */
+#define KV_GRID_CASE_FLOAT(name, NAME)                                                             \
+    case KV_FORMAT_##NAME:                                                                         \
+        kv_part_grid<IS_CODE, kv_grid_##name##_value, kv_grid_##name##_code>(y, scales);           \
+        break;
+#define KV_GRID_CASE_BLOCK KV_NO_CASE
+template <bool IS_CODE>
+static __device__ __forceinline__ void kv_part_grids(float *y, const kv_part_scales &scales,
+                                                     int32_t format, bool is_asymmetric)
+{
+    switch (format) {
+#define KV_ROW(name, NAME, KIND, ...) KV_GRID_CASE_##KIND(name, NAME)
+        KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
+    default:
+        if (is_asymmetric)
+            kv_part_grid<IS_CODE, kv_asymmetric_value, kv_asymmetric_code>(y, scales);
+        else
+            kv_part_grid<IS_CODE, kv_symmetric_value, kv_symmetric_code>(y, scales);
+    }
+}
+
+#define KV_BLOCK_CASE_EXACT   KV_NO_CASE
+#define KV_BLOCK_CASE_INTEGER KV_NO_CASE
+#define KV_BLOCK_CASE_FLOAT   KV_NO_CASE
+#define KV_BLOCK_CASE_BLOCK(name, NAME)                                                            \
+    case KV_FORMAT_##NAME:                                                                         \
+        kv_block<IS_CODE, kv_##name##_scale, kv_##name##_value, kv_##name##_code>(x);              \
+        break;
+template <bool IS_CODE>
+static __device__ __forceinline__ void kv_part_blocks(float *y, unsigned n, unsigned d,
+                                                      unsigned stride, int32_t format)
 {
     const unsigned columns = d / 32, blocks = n * columns;
     for (unsigned i = threadIdx.x; i < blocks; i += blockDim.x) {
         float *const x = y + i / columns * stride + i % columns * 32;
-        const kv_block_scale s = scale_of(x), stored = {kv_half(s.d), kv_half(s.m), 0.0f};
-#pragma unroll 1
-        for (int j = 0; j < 32; j++) {
-            const uint32_t k = code(x[j], s);
-            x[j] = IS_CODE ? kv_bits_float(k) : value(k, stored);
+        switch (format) {
+#define KV_ROW(name, NAME, KIND, ...) KV_BLOCK_CASE_##KIND(name, NAME)
+            KV_FORMAT_TABLE(KV_ROW)
+#undef KV_ROW
         }
     }
 }
 
-#define KV_PART_EXACT(name, NAME)                                                                  \
-    case KV_FORMAT_##NAME:                                                                         \
-        break;
-#define KV_PART_INTEGER(name, NAME) /* all of them are the default */
-#define KV_PART_FLOAT(name, NAME)                                                                  \
-    case KV_FORMAT_##NAME:                                                                         \
-        kv_part_grid<IS_CODE, kv_grid_##name##_value, kv_grid_##name##_code>(y, scales);           \
-        break;
-#define KV_PART_BLOCK(name, NAME)                                                                  \
-    case KV_FORMAT_##NAME:                                                                         \
-        kv_part_blocks<IS_CODE, kv_##name##_scale, kv_##name##_value, kv_##name##_code>(           \
-            y, part.n, room.d, room.stride);                                                       \
-        break;
+static_assert(KV_FORMAT_COUNT <= 64, "formats are bits of a word");
+#define KV_ROW(name, NAME, KIND, ...)                                                              \
+    +((uint64_t)(KV_KIND_##KIND == KV_KIND_BLOCK) << KV_FORMAT_##NAME)
+static const uint64_t KV_BLOCK_FORMATS = 0 KV_FORMAT_TABLE(KV_ROW);
+#undef KV_ROW
 
 /* Numbers of a part's rows become what its format has of them. Between barriers, for threads of
  * block formats take numbers of others. */
@@ -156,18 +193,11 @@ static __device__ __forceinline__ void kv_part_format(float *y, const kv_decode_
                                                       const kv_cuda_scheme &s,
                                                       const kv_quantized &part)
 {
-    const kv_part_scales scales = kv_part_scales_of(s, room, part);
     __syncthreads();
-    switch (s.format) {
-#define KV_ROW(name, NAME, KIND, ...) KV_PART_##KIND(name, NAME)
-        KV_FORMAT_TABLE(KV_ROW)
-#undef KV_ROW
-    default:
-        if (s.rule.is_asymmetric)
-            kv_part_grid<IS_CODE, kv_asymmetric_value, kv_asymmetric_code>(y, scales);
-        else
-            kv_part_grid<IS_CODE, kv_symmetric_value, kv_symmetric_code>(y, scales);
-    }
+    if (KV_BLOCK_FORMATS >> s.format & 1)
+        kv_part_blocks<IS_CODE>(y, part.n, room.d, room.stride, s.format);
+    else
+        kv_part_grids<IS_CODE>(y, kv_part_scales_of(s, room, part), s.format, s.rule.is_asymmetric);
     __syncthreads();
 }
 

@@ -59,7 +59,7 @@ static __device__ __forceinline__ void kv_row_butterflies(float *z, const kv_cud
     for (int n = 1; n < size; n *= 2) {
         __syncwarp();
 #pragma unroll 1
-        for (int i = threadIdx.x % KV_WARP; i < d / 2; i += KV_WARP) {
+        for (int i = threadIdx.x % KV_WARP; 2 * i < d; i += KV_WARP) {
             const int first = 2 * i - (i & (n - 1));
             const float a = z[first], b = z[first + n];
             z[first] = a + b;

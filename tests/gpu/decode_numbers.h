@@ -1,6 +1,6 @@
 /* Every format on numbers where its rules change, through decode.cu and codes.cu, against the same
- * functions on the host: each element its own tile, so that any number meets any scale and minimum;
- * and blocks of every kind of content. For test_decode.c. */
+ * functions on the host: tiles of few elements, so that any number meets any scale and minimum; and
+ * blocks of every kind of content. For test_decode.c. */
 #ifndef KVANT_TESTS_GPU_DECODE_NUMBERS_H
 #define KVANT_TESTS_GPU_DECODE_NUMBERS_H
 
@@ -8,7 +8,8 @@
 #include "kernels/grid.h"
 #include "tests/gpu/kernels.h"
 
-enum { NUMBERS = 3072, NUMBERS_DIM = 96, NUMBERS_TOKENS = NUMBERS / NUMBERS_DIM };
+/* Tokens are more than a tile of decode.cu has, and three of codes.cu. */
+enum { NUMBERS = 3072, NUMBERS_DIM = 64, NUMBERS_TOKENS = NUMBERS / NUMBERS_DIM };
 
 static uint64_t numbers_state = 1;
 
@@ -163,7 +164,7 @@ static float number_of_no_scale(void)
 static float number_scale(void)
 {
     static const float ends[] = {0,         1e-45f,    0x1p-128f, 0x1.000002p-128f,
-                                 0x1p-127f, 0x1p-126f, FLT_MAX,   1};
+                                 0x1p-127f, 0x1p-126f, FLT_MAX,   NAN};
     switch (number_below(8)) {
     case 0: return ends[number_below(8)];
     case 1: return fabsf(number_of_exponent(0, 254));
@@ -173,35 +174,43 @@ static float number_scale(void)
     }
 }
 
-/* With is_unit scales are 1, and no array of them. */
-static void check_grid(emulated *e, int32_t format, bool is_asymmetric, bool is_unit)
+/* Tiles of each pass; none in the first one: scales are 1, and no array of them. */
+enum { PASSES = 4 };
+static const int tile_sizes[PASSES][2] = {{1, 1}, {1, 1}, {1, 3}, {5, 2}};
+
+static void check_grid(emulated *e, int32_t format, bool is_asymmetric, int pass)
 {
     static float x[NUMBERS], scale[NUMBERS], minimum[NUMBERS], values[NUMBERS];
     static uint32_t codes[NUMBERS];
     const kv_format *const f = kv_format_at((size_t)format);
     number_grid const grid = grid_of(format, is_asymmetric);
     float const limit = is_asymmetric ? kv_int_levels(f->bits) : f->maximum;
+    int const tokens = tile_sizes[pass][0], channels = tile_sizes[pass][1];
+    int const columns = (NUMBERS_DIM + channels - 1) / channels;
     for (int i = 0; i < NUMBERS; i++) {
-        scale[i] = is_unit ? 1 : number_scale();
+        scale[i] = number_scale();
         minimum[i] = is_asymmetric ? number_near(number_scale()) * (float)(i % 3) : 0;
-        float const scaled = number_of_grid(&grid, f->bits, limit) * scale[i];
-        x[i] = scaled + minimum[i];
+    }
+    for (int i = 0; i < NUMBERS; i++) {
+        int const tile = i / NUMBERS_DIM / tokens * columns + i % NUMBERS_DIM / channels;
+        float const s = pass == 0 ? 1 : scale[tile], m = pass == 0 ? 0 : minimum[tile];
+        x[i] = number_of_grid(&grid, f->bits, limit) * s + m;
         if (i % 64 < 2) x[i] = i % 64 ? -0.0f : 0.0f;
         if (i % 16 == 2) x[i] = number_of_no_scale();
-        if (isinf(x[i]) && i % 16 != 2) x[i] = FLT_MAX;
-        float const inverse = kv_int_inverse(scale[i]);
-        values[i] = grid.value(x[i], scale[i], inverse, minimum[i], limit);
-        codes[i] = grid.code(x[i], scale[i], inverse, minimum[i], limit);
+        if (!isfinite(x[i]) && i % 16 != 2) x[i] = FLT_MAX;
+        float const inverse = kv_int_inverse(s);
+        values[i] = grid.value(x[i], s, inverse, m, limit);
+        codes[i] = grid.code(x[i], s, inverse, m, limit);
     }
     kv_cuda_scheme const scheme = {.format = format,
                                    .rule = {.is_asymmetric = is_asymmetric, .limit = limit},
                                    .span = NUMBERS_TOKENS,
-                                   .tile_tokens = 1,
-                                   .tile_channels = 1,
-                                   .tile_columns = NUMBERS_DIM,
-                                   .scale = is_unit ? NULL : to_device(e, scale, sizeof scale),
+                                   .tile_tokens = tokens,
+                                   .tile_channels = channels,
+                                   .tile_columns = columns,
+                                   .scale = pass == 0 ? NULL : to_device(e, scale, sizeof scale),
                                    .minimum =
-                                       is_unit ? NULL : to_device(e, minimum, sizeof minimum)};
+                                       pass == 0 ? NULL : to_device(e, minimum, sizeof minimum)};
     check_numbers(e, f->name, &scheme, x, values, codes);
     give_back(e);
 }
@@ -308,13 +317,13 @@ static void check_blocks(emulated *e, int32_t format)
 static void check_all_numbers(emulated *e)
 {
     for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
-        for (int pass = 0; pass < 4; pass++) {
-            e->set_seed((uint64_t)(4 * format + pass));
+        for (int pass = 0; pass < PASSES; pass++) {
+            e->set_seed((uint64_t)(PASSES * format + pass));
             kv_format_kind const kind = kv_format_at((size_t)format)->kind;
             bool const is_integer = kind == KV_KIND_INTEGER;
             if (kind == KV_KIND_BLOCK) check_blocks(e, format);
-            if (kind == KV_KIND_FLOAT || is_integer) check_grid(e, format, false, pass == 0);
-            if (is_integer) check_grid(e, format, true, false);
+            if (kind == KV_KIND_FLOAT || is_integer) check_grid(e, format, false, pass);
+            if (is_integer) check_grid(e, format, true, pass);
         }
 }
 
