@@ -46,6 +46,9 @@ void gpu_fail(gpu_call call, int k);
 /* Calls of a kind made since the last gpu_fail(): how many faults there are to inject. */
 int gpu_calls(gpu_call call);
 
+/* Atomic operations of all threads so far: what a kernel that avoids them did not spare. */
+uint64_t gpu_atomics(void);
+
 /* What the program has not given back. */
 typedef struct {
     size_t allocations, bytes, streams, events;

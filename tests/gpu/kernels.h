@@ -28,6 +28,7 @@ typedef struct {
     void (*set_races)(gpu_races);
     void (*fail)(gpu_call, int);
     int (*calls)(gpu_call);
+    uint64_t (*atomics)(void); /* NULL on a GPU */
     gpu_holdings (*live)(void);
     const char *(*message)(void);
     void *memory[EMULATED_MEMORIES];
@@ -86,6 +87,7 @@ static inline void find_emulator(emulated *e, void *library)
     *(void **)&e->set_races = module_symbol(library, "gpu_set_races");
     *(void **)&e->fail = module_symbol(library, "gpu_fail");
     *(void **)&e->calls = module_symbol(library, "gpu_calls");
+    *(void **)&e->atomics = module_symbol(library, "gpu_atomics");
     *(void **)&e->live = module_symbol(library, "gpu_live");
     *(void **)&e->message = module_symbol(library, "gpu_message");
 }

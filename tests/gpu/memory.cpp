@@ -46,6 +46,7 @@ std::recursive_mutex lock_ranges;
 range recent[4];
 unsigned next_recent;
 std::vector<cell> shared_cells;
+uint64_t n_atomics;
 uint32_t launch_number;
 gpu_races races_wanted;
 bool is_races_set;
@@ -146,6 +147,7 @@ const char *verb(access a)
 
 uint8_t *touch(space s, uint64_t address, uint32_t size, uint32_t alignment, access a, int line)
 {
+    n_atomics += a == ATOMIC;
     if (s == GENERIC) {
         s = address >= local_tag ? LOCAL : address >= shared_tag ? SHARED : GLOBAL;
         if (s == SHARED) address -= shared_tag;
@@ -246,4 +248,9 @@ extern "C" void gpu_map(void *memory, size_t size)
 extern "C" void gpu_unmap(void *memory)
 {
     gpu::remove_range(memory, gpu::OWNER_MAPPED);
+}
+
+extern "C" uint64_t gpu_atomics(void)
+{
+    return gpu::n_atomics;
 }

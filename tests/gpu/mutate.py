@@ -11,7 +11,7 @@ What is changed is variants(): operations by their neighbours or by one of their
 comparisons, choices, branch conditions, constants, addresses and parameters by an element, the order
 in a vector; barriers, stores, atomics, copies and jumps are left out. Signs of integer types are not
 changed: what they count is never negative. A mutant
-is killed when the test fails, prints `not true`, or takes several times the CPU time of the first
+is killed when the test fails, prints `not true`, or takes twice the CPU time of the first
 run. Printed, and 1 returned: mutants that survive and, as "never reached", those that no test
 executes. A person must judge them: some change nothing (`lt` for `le` at a bound that is never
 met). With -lineinfo in nvcc's flags they name the line of the source.
@@ -300,7 +300,7 @@ def main():
             sys.exit("the test fails without a mutant")
         with open(reached_path) as f:
             reached = {mutants[int(n)].before.line for n in f}
-        cpu_s = int(4 * seconds) + 2
+        cpu_s = int(2 * seconds) + 2
         print(f"the test takes {seconds:.1f} s; a mutant may take {cpu_s}", flush=True)
         counts = {}
 

@@ -182,16 +182,54 @@ static void check_row(const char *what, const kv_cuda_row *found, const kv_cuda_
           "%s: margin %g, not %g", what, found->needle_margin, expected->needle_margin);
 }
 
+/* What the kernel counts while it selects: in passes digit by digit, until each k has one entry
+ * left, the entries that share the digits so far, once for each k; but only those not below the
+ * least of the best ones of 64 groups, a needle apart. */
+static uint64_t atomics_of(const float *logits, const int64_t seen[2], int64_t needle,
+                           const uint64_t least[KV_CUDA_TOPS])
+{
+    static uint64_t entry[SPAN];
+    int64_t n = 0;
+    uint64_t best[64] = {0}, bound = UINT64_MAX, done = 0, all = 0, mask = 0;
+    for (int64_t t = seen[0]; t < seen[1]; t++) {
+        uint64_t *const of_group = &best[(t - seen[0]) % 64];
+        uint64_t const key = kv_top_entry(logits[t - first_token], t) >> 32;
+        if (t != needle && key > *of_group) *of_group = key;
+    }
+    for (int i = 0; i < 64; i++) bound = best[i] < bound ? best[i] : bound;
+    for (int64_t t = seen[0]; t < seen[1]; t++) {
+        entry[n] = kv_top_entry(logits[t - first_token], t);
+        n += entry[n] >> 32 >= bound;
+    }
+    for (int shift = 56; done < KV_CUDA_TOPS; shift -= 8) {
+        uint64_t const longer = mask | UINT64_C(255) << shift;
+        done = 0;
+        for (int k = 0; k < KV_CUDA_TOPS; k++) {
+            int64_t left = 0;
+            for (int64_t i = 0; i < n; i++) {
+                all += ((entry[i] ^ least[k]) & mask) == 0;
+                left += ((entry[i] ^ least[k]) & longer) == 0;
+            }
+            done += left == 1;
+        }
+        mask = longer;
+    }
+    return all;
+}
+
 /* want_top; with needles. */
 static void check_rows(emulated *e, row_case *c, kind k, bool want_top, bool has_needles)
 {
     static kv_cuda_row found[HEADS][ROWS];
     kv_cuda_row *const out = room(e, sizeof found);
+    uint64_t expected = e->atomics ? e->atomics() : 0;
     set_rows(c, k);
     for (int64_t h = 0; h < HEADS; h++)
-        for (int64_t r = 0; r < ROWS; r++)
-            c->row[h][r] =
-                plain_row(c->logits[h][r], c->seen[h][r], has_needles ? c->needle[h][r] : -1);
+        for (int64_t r = 0; r < ROWS; r++) {
+            int64_t const needle = has_needles ? c->needle[h][r] : -1, *const seen = c->seen[h][r];
+            c->row[h][r] = plain_row(c->logits[h][r], seen, needle);
+            if (want_top) expected += atomics_of(c->logits[h][r], seen, needle, c->row[h][r].least);
+        }
     DO(e, rows,
        &(kv_cuda_rows){.out = out,
                        .logits = to_device(e, c->logits, sizeof c->logits),
@@ -203,6 +241,8 @@ static void check_rows(emulated *e, row_case *c, kind k, bool want_top, bool has
                        .stride = STRIDE,
                        .want_top = want_top});
     to_host(e, found, out, sizeof found);
+    CHECK(!e->atomics || k == BEYOND || e->atomics() == expected, "kind %d: %d more atomics",
+          (int)k, (int)(e->atomics() - expected));
     for (int64_t h = 0; h < HEADS; h++)
         for (int64_t r = 0; r < ROWS; r++) {
             char what[80];
