@@ -23,7 +23,7 @@ static float draw_value(kind k)
     static const uint32_t digits[] = {0, 1, 7, 8, 9, 63, 127, 128, 191, 248, 254, 255};
     enum { N = sizeof digits / sizeof *digits };
     uint32_t key = 0xbf800000u;
-    if (k == NOTHING || draw(12) == 0) return NAN;
+    if (k == NOTHING || (k != DIGITS && draw(12) == 0)) return NAN;
     for (int i = 0; k == DIGITS && i < 4; i++)
         key = key << 8 | (draw(3) ? digits[draw(N)] : draw(256));
     if (k == LAST) key += draw(2) ? 0 : 1 + draw(2) * 254;
@@ -132,6 +132,8 @@ int main(int argc, char **argv)
             e.set_seed(i + j);
             run(&e, &shapes[i], (kind)((i + j) % 7 % KINDS), pairs[j][0], pairs[j][1]);
         }
+    /* 100 * 0.58 is just below 58 */
+    run(&e, &(shape){1, 1, 101, 1, 101, 1, false}, DIGITS, 58, -1);
     emulated_close(&e);
     return check_done();
 }
