@@ -34,8 +34,10 @@ static __device__ __forceinline__ void count(uint32_t counts[TARGETS][DIGITS], c
 {
     const kv_cuda_tiles &t = a.tiles;
     const int64_t c = p.c + threadIdx.x % lanes, u = p.u + threadIdx.x / lanes;
-    for (int64_t head = p.head; head < p.head_end; head++)
-        for (int64_t draw = 0; draw < t.draws; draw++) {
+    int64_t head = p.head;
+    do {
+        int64_t draw = 0;
+        do {
             const float *z = t.z + head * t.head_stride + draw * t.draw_stride;
             for (int64_t token = u; token < p.u_end; token += blockDim.x / lanes)
                 for (int64_t i = c; i < p.c_end; i += lanes) {
@@ -45,7 +47,8 @@ static __device__ __forceinline__ void count(uint32_t counts[TARGETS][DIGITS], c
                     const int k = first_of(target, 2 * a.n, digits >> BITS);
                     if (k < 2 * a.n) atomicAdd(&counts[k][digits % DIGITS], 1);
                 }
-        }
+        } while (++draw != t.draws);
+    } while (++head != p.head_end);
 }
 
 /* How many elements up to and with this lane's digits there are, of `mine` each. */
