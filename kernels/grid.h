@@ -22,7 +22,7 @@ KV_HD uint32_t kv_symmetric_code(float x, float s, float inverse, float m, float
     (void)s, (void)m;
     /* Two's complement in as many bits as the grid has levels: 2 * limit + 2 codes. */
     const uint32_t mask = 2u * (uint32_t)limit + 1u;
-    return (uint32_t)(int32_t)kv_int_level(x, inverse, limit) & mask;
+    return kv_int_clamp_bits(x * inverse, -limit, limit) & mask;
 }
 
 KV_HD float kv_asymmetric_value(float x, float s, float inverse, float m, float limit)
@@ -33,7 +33,8 @@ KV_HD float kv_asymmetric_value(float x, float s, float inverse, float m, float 
 KV_HD uint32_t kv_asymmetric_code(float x, float s, float inverse, float m, float limit)
 {
     (void)s;
-    return (uint32_t)(int32_t)kv_int_level_from(x, m, inverse, limit);
+    const uint32_t mask = (uint32_t)limit; /* 2^bits - 1 */
+    return kv_int_clamp_bits((x - m) * inverse, 0.0f, limit) & mask;
 }
 
 #define KV_GRID_EXACT(name)

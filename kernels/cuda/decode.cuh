@@ -45,9 +45,8 @@ static __device__ __forceinline__ kv_quantized kv_quantized_of(const kv_cuda_sch
                                                                int64_t head, int64_t first_token,
                                                                int count)
 {
-    int64_t from = s.first - first_token, end = from + s.span;
-    from = from < 0 ? 0 : from < count ? from : count;
-    end = end < from ? from : end < count ? end : count;
+    const int64_t begin = s.first - first_token, none = 0, all = count;
+    const int64_t from = min(max(begin, none), all), end = min(max(begin + s.span, from), all);
     const kv_quantized part = {head, first_token + from - s.first, (int)from, (int)(end - from)};
     return part;
 }
@@ -176,6 +175,7 @@ static __device__ __forceinline__ void kv_part_blocks(float *y, unsigned n, unsi
 #define KV_ROW(name, NAME, KIND, ...) KV_BLOCK_CASE_##KIND(name, NAME)
             KV_FORMAT_TABLE(KV_ROW)
 #undef KV_ROW
+        default: __builtin_unreachable();
         }
     }
 }

@@ -44,13 +44,24 @@ KV_HD float kv_int_inverse(float s)
     return s > 0.0f ? finite : 0.0f;
 }
 
-/* clamp(rint(t), low, high) for integral bounds below 2^22: clamping first changes nothing, and
- * then adding 1.5 * 2^23 leaves no room for a fraction. Ties to even, never -0. */
-KV_HD float kv_int_clamp_rint(float t, float low, float high)
+/* 1.5 * 2^23 + clamp(rint(t), low, high) for integral bounds below 2^22: clamping first changes
+ * nothing, and then the sum leaves no room for a fraction. Ties to even. */
+KV_HD float kv_int_clamp_shift(float t, float low, float high)
 {
     const float above = t > low ? t : low;
     const float inside = above < high ? above : high;
-    return (inside + 12582912.0f) - 12582912.0f;
+    return inside + 12582912.0f;
+}
+
+/* The level itself, never -0; and its bits, two's complement in the lowest 22. */
+KV_HD float kv_int_clamp_rint(float t, float low, float high)
+{
+    return kv_int_clamp_shift(t, low, high) - 12582912.0f;
+}
+
+KV_HD uint32_t kv_int_clamp_bits(float t, float low, float high)
+{
+    return kv_float_bits(kv_int_clamp_shift(t, low, high));
 }
 
 KV_HD float kv_int_level(float x, float inverse, float qmax)

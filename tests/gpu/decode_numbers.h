@@ -287,13 +287,14 @@ static void fill_block(float *x, int kind, int32_t format, uint32_t lead)
         case 14: x[i] = i == last ? middle / top : i == lead ? middle * 2 : middle; break;
         case 15: x[i] = i == lead ? tiny : i == last ? 0 : tiny / 3; break;
         case 16: x[i] = i == lead ? middle : 0; break;
+        case 17: x[i] = i == last ? 0 : (i == lead ? top : 0.5f - 0x1p-25f) * power; break;
         default: x[i] = i != lead ? any : number_of_no_scale(); break;
         }
     }
 }
 
 /* Only iq4_nl's codes do not go by way of an integer, so that NaN and infinities have one. */
-enum { BLOCK_KINDS = 17 };
+enum { BLOCK_KINDS = 18 };
 static int block_kinds(int32_t format)
 {
     return format == KV_FORMAT_IQ4_NL ? BLOCK_KINDS + 1 : BLOCK_KINDS;
