@@ -143,7 +143,7 @@ static __device__ __noinline__ void kv_block(float *x)
 #define KV_GRID_CASE_BLOCK KV_NO_CASE
 template <bool IS_CODE>
 static __device__ __forceinline__ void kv_part_grids(float *y, const kv_part_scales &scales,
-                                                     int32_t format, bool is_asymmetric)
+                                                     uint32_t format, bool is_asymmetric)
 {
     switch (format) {
 #define KV_ROW(name, NAME, KIND, ...) KV_GRID_CASE_##KIND(name, NAME)
@@ -166,7 +166,7 @@ static __device__ __forceinline__ void kv_part_grids(float *y, const kv_part_sca
         break;
 template <bool IS_CODE>
 static __device__ __forceinline__ void kv_part_blocks(float *y, unsigned n, unsigned d,
-                                                      unsigned stride, int32_t format)
+                                                      unsigned stride, uint32_t format)
 {
     const unsigned columns = d / 32, blocks = n * columns;
     for (unsigned i = threadIdx.x; i < blocks; i += blockDim.x) {
@@ -193,11 +193,12 @@ static __device__ __forceinline__ void kv_part_format(float *y, const kv_decode_
                                                       const kv_cuda_scheme &s,
                                                       const kv_quantized &part)
 {
+    const uint32_t format = (uint32_t)s.format;
     __syncthreads();
-    if (KV_BLOCK_FORMATS >> s.format & 1)
-        kv_part_blocks<IS_CODE>(y, part.n, room.d, room.stride, s.format);
+    if (KV_BLOCK_FORMATS >> format & 1)
+        kv_part_blocks<IS_CODE>(y, part.n, room.d, room.stride, format);
     else
-        kv_part_grids<IS_CODE>(y, kv_part_scales_of(s, room, part), s.format, s.rule.is_asymmetric);
+        kv_part_grids<IS_CODE>(y, kv_part_scales_of(s, room, part), format, s.rule.is_asymmetric);
     __syncthreads();
 }
 
