@@ -1,7 +1,8 @@
 /* decode.cu and codes.cu against kv_fit_decode and kv_fit_codes, bit for bit: every format, and
  * quantizers that use every stage, on tensors of odd shapes. argv[1] is the emulated module. */
 #include "tests/gpu/decode_bench.h"
-#include "tests/gpu/decode_numbers.h"
+#include "tests/gpu/decode_blocks.h"
+#include "tests/gpu/rope_turns.h"
 
 static const char *const stages[] = {
     "int8/channel",
@@ -105,6 +106,31 @@ static void check_wide(emulated *e)
 
 /* ---- edges ---- */
 
+/* Exact keys turned where every rounding in double decides a bit. */
+static void check_turns(emulated *e, const char *what, void (*make)(turns *))
+{
+    static turns a;
+    static float found[TURN_TOKENS][TURN_DIM], expected[TURN_TOKENS][TURN_DIM];
+    uint32_t const flags = 0;
+    kv_cuda_scheme const scheme = {.format = KV_FORMAT_F32, .is_pre_rope = 1, .span = TURN_TOKENS};
+    make(&a);
+    turns_expected(&a, expected);
+    kv_cuda_decode const d = {.values = room(e, sizeof found),
+                              .x = to_device(e, a.x, sizeof a.x),
+                              .x_pre_rope = to_device(e, a.x, sizeof a.x),
+                              .schemes = to_device(e, &scheme, sizeof scheme),
+                              .n = 1,
+                              .heads = 1,
+                              .tokens = TURN_TOKENS,
+                              .head_dim = TURN_DIM,
+                              .rope = turns_tables(e, &a),
+                              .flags = to_device(e, &flags, sizeof flags)};
+    DO(e, decode, &d);
+    to_host(e, found, d.values, sizeof found);
+    check_words("turned keys", what, found, expected, TURN_TOKENS * TURN_DIM);
+    give_back(e);
+}
+
 /* What is not wanted is not written; a value beyond its format is flagged. */
 static void check_edges(emulated *e)
 {
@@ -170,6 +196,8 @@ int main(int argc, char **argv)
     check_stages(&e);
     e.set_seed(2);
     check_wide(&e);
+    check_turns(&e, "that cancel", turns_cancel);
+    check_turns(&e, "that are sums", turns_sum);
     check_edges(&e);
     check_nothing(&e);
     emulated_close(&e);

@@ -5,7 +5,7 @@
 #include "kernels/random.h"
 #include "kernels/real.h"
 #include "kernels/rope.h"
-#include "tests/gpu/kernels.h"
+#include "tests/gpu/rope_turns.h"
 
 static void compare(const char *what, const float *found, const float *expected, size_t n)
 {
@@ -214,80 +214,19 @@ static void check_positions(emulated *e)
     give_back(e);
 }
 
-/* RoPE of TOKENS tokens by tables of any content. */
-enum { TOKENS = 70, PAIRS = 40, DIM = 2 * PAIRS, OFFSETS = KV_ROPE_OFFSETS * PAIRS };
-typedef struct {
-    double cosine[OFFSETS], sine[OFFSETS], block_cosine[OFFSETS], block_sine[OFFSETS];
-    double magnitude;
-    float x[TOKENS][DIM];
-} turns;
-
-static void check_turns(emulated *e, const char *what, const turns *a)
+/* RoPE by tables of any content. */
+static void check_turns(emulated *e, const char *what, void (*make)(turns *))
 {
-    static float found[TOKENS][DIM], expected[TOKENS][DIM];
-    size_t const bytes = sizeof a->cosine;
-    for (int t = 0; t < TOKENS; t++)
-        for (int i = 0; i < PAIRS; i++) {
-            int const offset = t % KV_ROPE_OFFSETS * PAIRS + i;
-            int const block = t / KV_ROPE_OFFSETS * PAIRS + i;
-            double const cosine = a->cosine[offset], sine = a->sine[offset];
-            double const block_cosine = a->block_cosine[block], block_sine = a->block_sine[block];
-            double const c = (cosine * block_cosine - sine * block_sine) * a->magnitude;
-            double const s = (sine * block_cosine + cosine * block_sine) * a->magnitude;
-            double const x = (double)a->x[t][i], y = (double)a->x[t][PAIRS + i];
-            expected[t][i] = (float)(x * c - y * s);
-            expected[t][PAIRS + i] = (float)(y * c + x * s);
-        }
-    float *const y = to_device(e, a->x, sizeof a->x);
+    static turns a;
+    static float found[TURN_TOKENS][TURN_DIM], expected[TURN_TOKENS][TURN_DIM];
+    make(&a);
+    turns_expected(&a, expected);
+    float *const y = to_device(e, a.x, sizeof a.x);
     DO(e, rotate,
-       &(kv_cuda_rotate){y, y, NULL, 1, TOKENS, DIM,
-                         .rope = {PAIRS, false, a->magnitude, to_device(e, a->cosine, bytes),
-                                  to_device(e, a->sine, bytes),
-                                  to_device(e, a->block_cosine, bytes),
-                                  to_device(e, a->block_sine, bytes)}});
+       &(kv_cuda_rotate){y, y, NULL, 1, TURN_TOKENS, TURN_DIM, .rope = turns_tables(e, &a)});
     to_host(e, found, y, sizeof found);
-    compare(what, found[0], expected[0], TOKENS * DIM);
+    compare(what, found[0], expected[0], TURN_TOKENS * TURN_DIM);
     give_back(e);
-}
-
-/* Tables and numbers that nearly cancel, so that every product's rounding decides bits. */
-static void check_cancellation(emulated *e)
-{
-    static turns a = {.magnitude = 1.3};
-    double *const tables[] = {a.cosine, a.sine, a.block_cosine, a.block_sine};
-    uint32_t words[OFFSETS];
-    for (uint64_t i = 0; i < 4; i++) {
-        kv_philox_words(words, 1, i, 0, OFFSETS);
-        for (int k = 0; k < OFFSETS; k++) {
-            double const size = words[k] % 3 == 0 ? 0 : 1 + (words[k] >> 4) * 0x1p-52;
-            tables[i][k] = words[k] & 8 ? -size : size;
-        }
-    }
-    for (uint64_t t = 0; t < TOKENS; t++) {
-        kv_philox_words(words, 2, t, 0, DIM);
-        for (int c = 0; c < DIM; c++)
-            a.x[t][c] = words[c] % 4 == 0 ? 0 : words[c] & 8 ? -1.1f : 1.1f;
-    }
-    check_turns(e, "cancellation", &a);
-}
-
-/* The same for sums: even pairs have cosine and sine as sum and difference of a number and less
- * than its last bit, and a result of what is left when they cancel; results of odd pairs lie less
- * than a double's last bit below a tie of two floats. */
-static void check_sums(emulated *e)
-{
-    static turns a = {.magnitude = 1};
-    uint32_t words[OFFSETS];
-    kv_philox_words(words, 3, 0, 0, OFFSETS);
-    for (int k = 0; k < OFFSETS; k++) {
-        bool const is_tie = k % PAIRS % 2;
-        a.cosine[k] = is_tie ? 1 + 3 * 0x1p-24 : 1 + (words[k] & 255) * 0x1p-52;
-        a.sine[k] = is_tie ? 0x1p-60 : (words[k] >> 8) * 0x1p-76;
-        a.block_cosine[k] = 1, a.block_sine[k] = !is_tie;
-    }
-    for (int t = 0; t < TOKENS; t++)
-        for (int i = 0; i < PAIRS; i++) a.x[t][i] = 1, a.x[t][PAIRS + i] = t % 2 ? -1 : 1;
-    check_turns(e, "sums", &a);
 }
 
 static void check_nothing(emulated *e)
@@ -331,8 +270,8 @@ int main(int argc, char **argv)
     for (int is_uniform = 0; is_uniform < 2; is_uniform++)
         check_rounding(&e, 1, is_uniform), check_rounding(&e, 3, is_uniform);
     check_positions(&e);
-    check_cancellation(&e);
-    check_sums(&e);
+    check_turns(&e, "cancellation", turns_cancel);
+    check_turns(&e, "sums", turns_sum);
     check_normals(&e);
     emulated_close(&e);
     return check_done();
