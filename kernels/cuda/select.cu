@@ -104,7 +104,9 @@ __global__ void __launch_bounds__(MANY) find_statistics(const kv_cuda_select a, 
         while ((i += blockDim.x) < TARGETS * DIGITS);
         __syncthreads();
         count(counts, found, a, part, left, lanes);
-        const int from = k < targets ? first_of(found, targets, found[k].prefix) : 0;
+        int from; /* the target whose counts are k's */
+        if (k < targets)
+            for (from = 0; found[from].prefix != found[k].prefix;) from++;
         __syncthreads();
         if (k < targets) {
             const uint32_t n = advance(&found[k], counts[from], a, k, left == FIRST);

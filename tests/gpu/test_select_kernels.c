@@ -132,8 +132,9 @@ int main(int argc, char **argv)
             e.set_seed(i + j);
             run(&e, &shapes[i], (kind)((i + j) % 7 % KINDS), pairs[j][0], pairs[j][1]);
         }
-    /* 100 * 0.58 is just below 58 */
-    run(&e, &(shape){1, 1, 101, 1, 101, 1, false}, DIGITS, 58, -1);
+    /* of 101 elements: 0.55, rounded up, times 100, 0.58, which gives less than 58, and 0.99 */
+    for (size_t i = 0; i < 3; i++)
+        run(&e, &(shape){1, 1, 101, 1, 101, 1, false}, DIGITS, (double[]){55, 58, 99}[i], -1);
     emulated_close(&e);
     return check_done();
 }
