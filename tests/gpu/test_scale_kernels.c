@@ -1,28 +1,14 @@
-/* The fit kernels, each on its own, against the same rules (order.h, scale.h, clip.h) or plain
- * loops on the host: wherever the largest scale is, every storage at the edges of its numbers,
- * percentiles between any two floats, clip factors of tiles of any size, channels' sums and tiles'
- * extremes of numbers of every size, the first transforms without the others. Usage:
- * test_scale_kernels MODULE */
+/* The fit kernels, each on its own, against the same rules (scale.h, clip.h) or plain
+ * loops on the host: wherever the largest scale is, every storage at the edges of its numbers, clip
+ * factors of tiles of any size, channels' sums and tiles' extremes of numbers of every size, the
+ * first transforms without the others. Usage: test_scale_kernels MODULE */
 #include <float.h>
 
 #include "kernels/clip.h"
 #include "kernels/format.h"
 #include "kernels/grid.h"
-#include "kernels/order.h"
+#include "tests/gpu/draws.h"
 #include "tests/gpu/kernels.h"
-
-static uint64_t state = 1;
-
-static uint32_t draw(uint32_t below)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33) % below;
-}
-
-static bool same(float a, float b)
-{
-    return kv_float_bits(a) == kv_float_bits(b);
-}
 
 /* ---- the largest scale, wherever it is ---- */
 
@@ -96,16 +82,6 @@ static void run_overflow(emulated *e)
 
 /* ---- every storage of scales and minimums ---- */
 
-/* Any finite number, often at or beside the middle of two numbers of a narrow format. */
-static float draw_edge(void)
-{
-    static const int dropped[] = {13, 16, 20, 23};
-    uint32_t const exponent = draw(2) ? draw(228) : 100 + draw(48); /* below 2^101 */
-    uint32_t const bits = draw(2) << 31 | exponent << 23 | draw(1 << 23);
-    uint32_t const half = 1u << (dropped[draw(4)] - 1), rest = half - 1 + draw(3);
-    return kv_bits_float(draw(4) ? (bits & ~(2 * half - 1)) | rest : bits & ~(2 * half - 1));
-}
-
 static void run_storage(emulated *e, kv_scale_rule rule)
 {
     enum { TILES = 600 };
@@ -173,54 +149,6 @@ static void run_storages(emulated *e)
         run_storage(e, (kv_scale_rule){storage, true, 3, 1});
     }
     run_storage(e, (kv_scale_rule){KV_SCALE_E4M3, false, 6, 0});
-}
-
-/* ---- percentiles ---- */
-
-static void run_percentiles(emulated *e, int n, bool is_outliers, double p0, double p1)
-{
-    enum { TILES = 600 };
-    static const float ends[] = {-FLT_MAX, -1,      -FLT_MIN, -1e-45f,         -0.0f,  0.0f,
-                                 1e-45f,   FLT_MIN, 1,        1 + FLT_EPSILON, FLT_MAX};
-    enum { ENDS = sizeof ends / sizeof *ends };
-    float statistics[TILES][2][2], low[TILES], high[TILES], expected[2];
-    int64_t elements[TILES];
-    double const p[] = {p0, p1};
-    for (int i = 0; i < TILES; i++) {
-        elements[i] = i % 9 == 3 && !is_outliers ? 0 : 1 + draw(draw(2) ? 20 : 1000000);
-        if (i % 4 == 1) elements[i] = 1 + 70 * draw(100); /* whole places */
-        for (int k = 0; k < 4; k++) {
-            float const from = k % 2 ? statistics[i][k / 2][0] : -FLT_MAX;
-            float const x = draw(3) ? draw_edge() : ends[draw(ENDS)];
-            statistics[i][k / 2][k % 2] = k % 2 && draw(4) == 0 ? from : fmaxf(from, x);
-        }
-    }
-    float packed[TILES * 4];
-    for (int i = 0; i < TILES; i++) memcpy(packed + 2 * n * i, statistics[i], (size_t)n * 8);
-    kv_cuda_percentiles const a = {room(e, sizeof low),
-                                   room(e, sizeof low),
-                                   to_device(e, packed, sizeof packed),
-                                   to_device(e, elements, sizeof elements),
-                                   TILES,
-                                   n,
-                                   is_outliers,
-                                   {p0, p1}};
-    DO(e, percentiles, &a);
-    to_host(e, low, a.low, sizeof low);
-    to_host(e, high, a.high, sizeof high);
-    for (int i = 0; i < TILES; i++) {
-        double x[2] = {0};
-        for (int k = 0; k < n; k++)
-            x[k] = kv_percentile_between(kv_percentile_place(p[k], elements[i]),
-                                         statistics[i][k][0], statistics[i][k][1]);
-        expected[0] = n == 1 ? 0 : elements[i] ? (float)x[0] : INFINITY;
-        expected[1] = elements[i] ? (float)x[n - 1] : n == 1 ? 0 : -INFINITY;
-        if (is_outliers) expected[0] = kv_float_below(x[0]), expected[1] = kv_float_above(x[1]);
-        CHECK(same(low[i], expected[0]) && same(high[i], expected[1]),
-              "%d %d %g %g, tile %d: %.9g %.9g, expected %.9g %.9g", n, is_outliers, p0, p1, i,
-              low[i], high[i], expected[0], expected[1]);
-    }
-    give_back(e);
 }
 
 /* ---- clip factors ---- */
@@ -475,10 +403,6 @@ int main(int argc, char **argv)
     run_overflow(&e);
     run_storages(&e);
     run_searches(&e);
-    run_percentiles(&e, 1, false, 99.3, 0);
-    run_percentiles(&e, 2, false, 2.5, 97.5);
-    run_percentiles(&e, 2, true, 0.5, 99.5);
-    run_percentiles(&e, 2, true, 30.0 / 7, 100 - 30.0 / 7);
     emulated_close(&e);
     return check_done();
 }

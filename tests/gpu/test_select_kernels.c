@@ -1,18 +1,15 @@
-/* Order statistics of tiles on the device against sorted keys: test_select_kernels MODULE. Keys are
- * made of few digits, so that statistics share them or part at any one, in tiles of every shape,
- * over heads and draws, with NaN, which does not count, and ties. */
+/* Order statistics of tiles against sorted keys, and percentiles between them against order.h, bit
+ * by bit: test_select_kernels MODULE. Keys are made of few digits, so that statistics share them or
+ * part at any one, in tiles of every shape, over heads and draws, with NaN, which does not count,
+ * and ties. */
+#include <float.h>
 #include <stdio.h>
 
 #include "kernels/order.h"
+#include "tests/gpu/draws.h"
 #include "tests/gpu/kernels.h"
 
-static uint64_t state = 1;
-
-static uint32_t draw(uint32_t below)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33) % below;
-}
+/* ---- order statistics ---- */
 
 /* What tiles have much of: any digits, two keys that differ in the last or in the first digit,
  * nothing that counts. */
@@ -115,6 +112,83 @@ static void run(emulated *e, const shape *s, kind k, double p0, double p1)
     give_back(e);
 }
 
+/* ---- percentiles ---- */
+
+enum { PERCENTILE_TILES = 600 };
+typedef struct {
+    float statistics[PERCENTILE_TILES][2][2]; /* [i][n]: those of p[n] */
+    int64_t elements[PERCENTILE_TILES];
+    double p[2];
+} percentiles;
+
+static void check_percentiles(emulated *e, const percentiles *x, int n, bool is_outliers)
+{
+    enum { TILES = PERCENTILE_TILES };
+    float packed[TILES * 4], low[TILES], high[TILES], expected[2];
+    for (int i = 0; i < TILES; i++)
+        memcpy(packed + 2 * n * i, x->statistics[i], (size_t)n * sizeof x->statistics[i][0]);
+    kv_cuda_percentiles const a = {room(e, sizeof low),
+                                   room(e, sizeof low),
+                                   to_device(e, packed, sizeof packed),
+                                   to_device(e, x->elements, sizeof x->elements),
+                                   TILES,
+                                   n,
+                                   is_outliers,
+                                   {x->p[0], x->p[1]}};
+    DO(e, percentiles, &a);
+    to_host(e, low, a.low, sizeof low);
+    to_host(e, high, a.high, sizeof high);
+    for (int i = 0; i < TILES; i++) {
+        int64_t const elements = x->elements[i];
+        double found[2] = {0};
+        for (int k = 0; k < n; k++)
+            found[k] = kv_percentile_between(kv_percentile_place(x->p[k], elements),
+                                             x->statistics[i][k][0], x->statistics[i][k][1]);
+        expected[0] = n == 1 ? 0 : elements ? (float)found[0] : INFINITY;
+        expected[1] = elements ? (float)found[n - 1] : n == 1 ? 0 : -INFINITY;
+        if (is_outliers)
+            expected[0] = kv_float_below(found[0]), expected[1] = kv_float_above(found[1]);
+        CHECK(same(low[i], expected[0]) && same(high[i], expected[1]),
+              "%d %d %g %g, tile %d: %.9g %.9g, expected %.9g %.9g", n, is_outliers, x->p[0],
+              x->p[1], i, low[i], high[i], expected[0], expected[1]);
+    }
+    give_back(e);
+}
+
+static void run_percentiles(emulated *e, int n, bool is_outliers, double p0, double p1)
+{
+    static const float ends[] = {-FLT_MAX, -1,      -FLT_MIN, -1e-45f,         -0.0f,  0.0f,
+                                 1e-45f,   FLT_MIN, 1,        1 + FLT_EPSILON, FLT_MAX};
+    enum { ENDS = sizeof ends / sizeof *ends };
+    percentiles x = {.p = {p0, p1}};
+    for (int i = 0; i < PERCENTILE_TILES; i++) {
+        float(*const s)[2] = x.statistics[i];
+        x.elements[i] = i % 9 == 3 && !is_outliers ? 0 : 1 + draw(draw(2) ? 20 : 1000000);
+        if (i % 4 == 1) x.elements[i] = 1 + 70 * draw(100); /* whole places */
+        for (int k = 0; k < 4; k++) {
+            float const from = k % 2 ? s[k / 2][0] : -FLT_MAX;
+            float const y = draw(3) ? draw_edge() : ends[draw(ENDS)];
+            s[k / 2][k % 2] = k % 2 && draw(4) == 0 ? from : fmaxf(from, y);
+        }
+    }
+    check_percentiles(e, &x, n, is_outliers);
+}
+
+/* Three quarters of the way from nearly 0 to a number of which three quarters lie in the middle of
+ * two floats: the difference's rounding in double decides. */
+static void run_percentile_ties(emulated *e)
+{
+    percentiles x = {.p = {75, 75}};
+    for (int i = 0; i < PERCENTILE_TILES; i++) {
+        x.elements[i] = 2;
+        for (int k = 0; k < 2; k++) {
+            x.statistics[i][k][0] = draw(2) ? -0x1.8p-53f : 0x1.8p-53f;
+            x.statistics[i][k][1] = 0x1.8p0f + (float)(4 * draw(1 << 20) + 2) * 0x1p-23f;
+        }
+    }
+    check_percentiles(e, &x, 2, false);
+}
+
 int main(int argc, char **argv)
 {
     static const shape shapes[] = {
@@ -135,6 +209,11 @@ int main(int argc, char **argv)
     /* of 101 elements: 0.55, rounded up, times 100, 0.58, which gives less than 58, and 0.99 */
     for (size_t i = 0; i < 3; i++)
         run(&e, &(shape){1, 1, 101, 1, 101, 1, false}, DIGITS, (double[]){55, 58, 99}[i], -1);
+    run_percentile_ties(&e);
+    run_percentiles(&e, 1, false, 99.3, 0);
+    run_percentiles(&e, 2, false, 2.5, 97.5);
+    run_percentiles(&e, 2, true, 0.5, 99.5);
+    run_percentiles(&e, 2, true, 30.0 / 7, 100 - 30.0 / 7);
     emulated_close(&e);
     return check_done();
 }
