@@ -1,8 +1,7 @@
 /* Sum of squares and largest magnitude of every head's numbers.
  *
- * Several blocks a head would need memory for their sums, or atomics, which leave the order open;
- * so one block of the largest size does it all, each thread every THREADS-th number, threads added
- * pairwise.
+ * One block a head, each thread every THREADS-th number, threads added pairwise. Who has few heads
+ * and many numbers calls parts of a head heads.
  * Grid (heads), block 1024, shared 12 KiB; registers: at most 40. */
 #include "kernels/cuda/launch.h"
 

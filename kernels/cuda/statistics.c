@@ -6,24 +6,44 @@
 #include "kernels/levels.h"
 #include "kernels/memory.h"
 
+/* Equal parts of n numbers, each for a block: as many as halving gives, but none is small. */
+static int64_t parts_of(int64_t n)
+{
+    enum { LEAST = 8192, MOST = 1024 };
+    int64_t parts = 1;
+    while (parts < MOST && n % (2 * parts) == 0 && n / (2 * parts) >= LEAST) parts *= 2;
+    return parts;
+}
+
 kv_status kv_cuda_squares_of(double *sum, float *absmax, kv_cuda_wave *w, const float *x,
                              kv_error *err)
 {
     kv_status status = KV_OK;
     size_t const mark = w->memory.n;
-    int64_t const heads = w->heads;
+    int64_t const n = w->layer->tokens * w->layer->head_dim, parts = parts_of(n);
+    int64_t const all = w->heads * parts;
+    double *sums = NULL;
     uint32_t *bits = NULL;
-    kv_cuda_squares a = {.x = x, .heads = heads, .n = w->layer->tokens * w->layer->head_dim};
-    KV_TRY(kv_allocate((void **)&bits, (size_t)heads, sizeof *bits, err));
-    KV_TRY(kv_cuda_take((void **)&a.sum, &w->memory, heads, sizeof *a.sum, err));
-    KV_TRY(kv_cuda_take((void **)&a.absmax, &w->memory, heads, sizeof *a.absmax, err));
+    kv_cuda_squares a = {.x = x, .heads = all, .n = n / parts};
+    KV_TRY(kv_allocate((void **)&sums, (size_t)all, sizeof *sums, err));
+    KV_TRY(kv_allocate((void **)&bits, (size_t)all, sizeof *bits, err));
+    KV_TRY(kv_cuda_take((void **)&a.sum, &w->memory, all, sizeof *a.sum, err));
+    KV_TRY(kv_cuda_take((void **)&a.absmax, &w->memory, all, sizeof *a.absmax, err));
     KV_TRY(w->cuda->squares(&a, err));
-    KV_TRY(w->cuda->download(sum, a.sum, heads * (int64_t)sizeof *sum, err));
-    KV_TRY(w->cuda->download(bits, a.absmax, heads * (int64_t)sizeof *bits, err));
-    for (int64_t h = 0; h < heads; h++)
-        absmax[h] = bits[h] < kv_float_bits(INFINITY) ? kv_bits_float(bits[h]) : INFINITY;
+    KV_TRY(w->cuda->download(sums, a.sum, all * (int64_t)sizeof *sums, err));
+    KV_TRY(w->cuda->download(bits, a.absmax, all * (int64_t)sizeof *bits, err));
+    for (int64_t h = 0; h < w->heads; h++) {
+        uint32_t largest = 0;
+        sum[h] = 0;
+        for (int64_t i = h * parts; i < (h + 1) * parts; i++) {
+            sum[h] += sums[i];
+            if (bits[i] > largest) largest = bits[i];
+        }
+        absmax[h] = largest < kv_float_bits(INFINITY) ? kv_bits_float(largest) : INFINITY;
+    }
 done:
     kv_cuda_give_back(&w->memory, mark);
+    kv_free(sums);
     kv_free(bits);
     return status;
 }

@@ -209,6 +209,19 @@ static void check_kinds(emulated *e, int64_t heads, int64_t tokens, int64_t d, i
     check_pulls(e, p, step);
 }
 
+/* One token in the first, the second or the last of lanes that meet in a reduction. */
+static void check_lanes(emulated *e)
+{
+    enum { T = 259, FIRST = 3, D = 16, LANES = 8 };
+    pulls const p = make_pulls("lanes", 1, 2 * LANES, T, D);
+    for (int i = 0; i < 2 * LANES; i++) {
+        int64_t const lane = (1 << i / 2) - (i + 1) % 2, token = FIRST + (i == 0 ? 255 : lane);
+        p.pulls[i][0] = mass(FIRST, T, token, token + 1, 0.3);
+        p.pulls[i][1] = margin(FIRST, T, token, 1);
+    }
+    check_pulls(e, p, 2 * LANES);
+}
+
 /* Targets that lie among tokens like them. */
 static void check_unreachable(emulated *e)
 {
@@ -263,7 +276,7 @@ int main(int argc, char **argv)
     check_kinds(&e, 1, 20, 33, 5);
     check_loud(&e);
     check_kinds(&e, 1, 15, 300, 7);
-    check_kinds(&e, 1, 300, 4, 3);
+    check_lanes(&e);
     check_kinds(&e, 1, 530, 1, 4);
     emulated_close(&e);
     return check_done();
