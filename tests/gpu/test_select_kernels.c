@@ -204,6 +204,7 @@ int main(int argc, char **argv)
     run_percentile_ties(&e);
     run_percentiles(&e, 1, false, 99.3, 0);
     run_percentiles(&e, 2, false, 2.5, 97.5);
+    run_percentiles(&e, 2, false, 45, 55); /* whole places, of what is rounded up */
     run_percentiles(&e, 2, true, 0.5, 99.5);
     run_percentiles(&e, 2, true, 30.0 / 7, 100 - 30.0 / 7);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
