@@ -22,6 +22,13 @@
 #define KV_ROLLED
 #endif
 
+/* KV_NO_UNROLL stands before a loop of a function that kernels call and nvcc would make long. */
+#ifdef __CUDA_ARCH__
+#define KV_NO_UNROLL _Pragma("unroll 1")
+#else
+#define KV_NO_UNROLL
+#endif
+
 /* KV_UNROLL_4 stands before a loop whose counting would take what its body should get. */
 #if defined(__clang__)
 #define KV_UNROLL_4 _Pragma("clang loop unroll_count(4)")

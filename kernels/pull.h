@@ -96,6 +96,7 @@ KV_HD void kv_pull_products(double *logit, double *slope, const double *query,
 {
     double a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
     int64_t i = 0;
+    KV_NO_UNROLL
     for (; i + 4 <= n; i += 4) {
         const double k0 = key[i], k1 = key[i + 1], k2 = key[i + 2], k3 = key[i + 3];
         a0 += query[i] * k0, b0 += direction[i] * k0;
@@ -103,6 +104,7 @@ KV_HD void kv_pull_products(double *logit, double *slope, const double *query,
         a2 += query[i + 2] * k2, b2 += direction[i + 2] * k2;
         a3 += query[i + 3] * k3, b3 += direction[i + 3] * k3;
     }
+    KV_NO_UNROLL
     for (; i < n; i++) a0 += query[i] * (double)key[i], b0 += direction[i] * (double)key[i];
     *logit = (a0 + a1) + (a2 + a3);
     *slope = (b0 + b1) + (b2 + b3);

@@ -222,6 +222,16 @@ static void check_lanes(emulated *e)
     check_pulls(e, p, 2 * LANES);
 }
 
+/* Half of all tokens, the first or the last: of those without a direction in common fewer do. */
+static void check_halves(emulated *e)
+{
+    enum { T = 14, D = 2, ROWS = 8, HEADS = 3 };
+    pulls const p = make_pulls("halves", HEADS, ROWS, T, D);
+    for (int i = 0; i < HEADS * ROWS; i++)
+        p.pulls[i][i % 2] = i % 2 ? mass(0, T, T - 7, T, 0.9) : mass(0, T, 0, 7, 0.9);
+    check_pulls(e, p, ROWS);
+}
+
 /* Targets that lie among tokens like them. */
 static void check_unreachable(emulated *e)
 {
@@ -273,6 +283,7 @@ int main(int argc, char **argv)
     }
     check_constant(&e);
     check_unreachable(&e);
+    check_halves(&e);
     check_kinds(&e, 1, 20, 33, 5);
     check_loud(&e);
     check_kinds(&e, 1, 15, 300, 7);
