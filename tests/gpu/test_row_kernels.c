@@ -28,7 +28,8 @@ typedef enum {
     BEYOND,
     EXPONENTS,
     ONE_A_GROUP,
-    N_KINDS
+    N_KINDS,
+    NOT_A_NUMBER /* of compare */
 } kind;
 
 /* Logits of a kind for token t: values that tie, zeros of both signs, all best tokens in a few
@@ -37,6 +38,7 @@ static float logit(kind k, int64_t t)
 {
     float const x = random_float();
     switch (k) {
+    case NOT_A_NUMBER:
     case NORMAL: return 9 * x;
     case FEW_VALUES: return 0.5f * (float)(int)(4 * x);
     case ZEROS: return x < 0 ? -0.0f : 0.0f;
@@ -80,7 +82,7 @@ static void set_rows(row_case *c, kind k)
     int64_t const end = first_token + SPAN;
     for (int64_t h = 0; h < HEADS; h++)
         for (int64_t r = 0; r < ROWS; r++) {
-            int64_t const count = counts[(size_t)(r + h) % (sizeof counts / sizeof *counts)];
+            int64_t const count = counts[(size_t)(5 * r + h) % (sizeof counts / sizeof *counts)];
             int64_t const n = k == ONE_A_GROUP && count < 256 ? 256 : count;
             int64_t const begin = n == SPAN ? first_token : between(first_token, end - n + 1);
             int64_t const needles[] = {
@@ -263,9 +265,21 @@ static kv_cuda_comparison plain_comparison(const row_case *c, int64_t h, int64_t
 
 enum { FIRST_ROW = 11 };
 
+/* A sum whose inverse is less than the middle of two floats, but in double that middle, which is
+ * rounded up. */
+static double sum_beside_tie(void)
+{
+    for (;;) {
+        float const odd = kv_bits_float(kv_float_bits(0.75f + 0.2f * random_float()) | 1);
+        double const middle = ((double)odd + (double)nextafterf(odd, 2)) / 2, sum = 1 / middle;
+        if (1 / sum == middle && fma(sum, middle, -1) > 0) return sum;
+    }
+}
+
 /* Rows from FIRST_ROW on are the exact rows with noise. With EXPONENTS a weight is that of the row
  * or of its exact row, and a maximum 0, which no token has. With ONE_A_GROUP each thread whose
- * number decides a step of a maximum has the largest error of a row. */
+ * number decides a step of a maximum has the largest error of a row. With NOT_A_NUMBER some exact
+ * and some other rows have one. */
 static void set_compared(row_case *c, kind k, const int32_t exact[ROWS])
 {
     set_rows(c, k);
@@ -284,8 +298,11 @@ static void set_compared(row_case *c, kind k, const int32_t exact[ROWS])
                 c->logits[h][r][c->seen[h][r][0] + place - first_token] += 50;
             for (int64_t t = 0; k == EXPONENTS && t < STRIDE; t++)
                 c->logits[h][r][t] = exponent(h, is_exact ? r : exact[r], t + !is_exact);
+            if (k == NOT_A_NUMBER && r % 3 == 1)
+                c->logits[h][r][c->seen[h][r][1] - 1 - first_token] = NAN;
             c->row[h][r] = plain_row(c->logits[h][r], c->seen[h][r], -1);
             if (k == EXPONENTS) c->row[h][r].max = 0;
+            if (k == FEW_VALUES || k == NOT_A_NUMBER) c->row[h][r].sum = sum_beside_tie();
         }
 }
 
@@ -341,6 +358,7 @@ int main(int argc, char **argv)
         check_compare(&e, &c, FEW_VALUES, true);
         check_compare(&e, &c, EXPONENTS, true);
         check_compare(&e, &c, ONE_A_GROUP, true);
+        check_compare(&e, &c, NOT_A_NUMBER, true);
         check_compare(&e, &c, NORMAL, false);
         check_compare(&e, &c, EXPONENTS, false);
         for (int k = 0; k < N_KINDS; k++) check_rows(&e, &c, (kind)k, true, true);
