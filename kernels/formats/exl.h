@@ -55,19 +55,19 @@ KV_HD void kv_exl_get(uint32_t *codes, const uint8_t *planes, int bits)
     if (bits & 1) kv_exl_get_plane(codes, planes + 4 * (bits & 14), 1);
 }
 
-KV_HD kv_block_scale kv_exl_scale(const float *x)
+/* m / s is 1/s with another exponent, so that x * (m / s) is x * (1/s) * m. (Not so where 1/s is
+ * subnormal; values are infinite there.) */
+KV_HD kv_block_scale kv_exl_scale(const float *x, int bits)
 {
     const float d = kv_block_absmax(x) + 1e-10f;
-    const kv_block_scale s = {d, 0.0f, 1.0f / d};
+    const kv_block_scale s = {d, 0.0f, (float)(1 << (bits - 1)) / d};
     return s;
 }
 
 KV_HD uint32_t kv_exl_code(float x, kv_block_scale s, int bits)
 {
-    const float m = (float)(1 << (bits - 1));
-    const int32_t top = (1 << bits) - 1;
-    const float t = x * s.inverse;          /* |t| <= 1 */
-    const int32_t q = (int32_t)(t * m + m); /* so that truncation is floor */
+    const float m = (float)(1 << (bits - 1)), t = x * s.inverse; /* |t| <= m */
+    const int32_t q = (int32_t)(t + m), top = (1 << bits) - 1;   /* truncation is floor */
     return (uint32_t)(q < top ? q : top);
 }
 
@@ -88,7 +88,7 @@ KV_HD float kv_exl_value(uint32_t code, kv_block_scale s, int bits)
                   "exl blocks are packed");                                                        \
     KV_HD kv_block_scale kv_exl##bits##_scale(const float *x)                                      \
     {                                                                                              \
-        return kv_exl_scale(x);                                                                    \
+        return kv_exl_scale(x, bits);                                                              \
     }                                                                                              \
     KV_HD uint32_t kv_exl##bits##_code(float x, kv_block_scale s)                                  \
     {                                                                                              \
@@ -100,7 +100,7 @@ KV_HD float kv_exl_value(uint32_t code, kv_block_scale s, int bits)
     }                                                                                              \
     KV_HD void kv_exl##bits##_encode_block(kv_exl##bits##_block *block, const float *x)            \
     {                                                                                              \
-        const kv_block_scale s = kv_exl_scale(x);                                                  \
+        const kv_block_scale s = kv_exl_scale(x, bits);                                            \
         uint32_t codes[32];                                                                        \
         for (int i = 0; i < 32; i++) codes[i] = kv_exl_code(x[i], s, bits);                        \
         block->s = (uint16_t)kv_f16_encode(s.d);                                                   \

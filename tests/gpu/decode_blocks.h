@@ -80,6 +80,7 @@ static void fill_block(float *x, int kind, int32_t format, uint32_t lead)
     float const step = fabsf(number_of_exponent(115, 135)) / top;
     float const middle = number_near(number_of_middle(format));
     float const tiny = top * (0x1p-128f + (float)((int)number_below(3) - 1) * 0x1p-149f);
+    float const small = (float)(1 + number_below(8)) * 0.25e-10f; /* exl adds 1e-10 */
     uint32_t const exponent = number_below(40);
     for (uint32_t i = 0; i < 32; i++) {
         float const some = number_of_steps(format);
@@ -105,13 +106,14 @@ static void fill_block(float *x, int kind, int32_t format, uint32_t lead)
         case 15: x[i] = i == lead ? tiny : i == last ? 0 : tiny / 3; break;
         case 16: x[i] = i == lead ? middle : 0; break;
         case 17: x[i] = i == last ? 0 : (i == lead ? top : 0.5f - 0x1p-25f) * power; break;
+        case 18: x[i] = i == lead ? small : number_near(some / top * (small + 1e-10f)); break;
         default: x[i] = i != lead ? any : number_of_no_scale(); break;
         }
     }
 }
 
 /* Only iq4_nl's codes do not go by way of an integer, so that NaN and infinities have one. */
-enum { BLOCK_KINDS = 18 };
+enum { BLOCK_KINDS = 19 };
 static int block_kinds(int32_t format)
 {
     return format == KV_FORMAT_IQ4_NL ? BLOCK_KINDS + 1 : BLOCK_KINDS;
