@@ -369,6 +369,12 @@ typedef size_t run_block(uint8_t *bytes, float *y, uint32_t *codes, const float 
         kv_##stem##_decode_block(y, &block);                                                       \
         kv_##stem##_block_codes(codes, &block);                                                    \
         memcpy(bytes, &block, sizeof block);                                                       \
+        const kv_block_scale s = kv_##stem##_scale(x);                                             \
+        const kv_block_scale stored = {kv_f16_round(s.d), kv_f16_round(s.m), 0.0f};                \
+        for (int i = 0; i < 32; i++)                                                               \
+            CHECK(kv_##stem##_code(x[i], s) == codes[i] &&                                         \
+                      same(kv_##stem##_value(codes[i], stored), y[i]),                             \
+                  #stem ": %a alone", (double)x[i]);                                               \
         return sizeof block;                                                                       \
     }
 #define KV_ROW(name, NAME, KIND, ...) RUN_##KIND(name)

@@ -6,8 +6,10 @@
  * other number's code, and blocks of bytes (kv_NAME_encode_block and the others) are the same
  * functions around a layout.
  *
- *     const kv_block_scale s = kv_q4_0_scale(x), stored = {kv_f16_round(s.d), kv_f16_round(s.m),
- * 0}; y[i] = kv_q4_0_value(kv_q4_0_code(x[i], s), stored); */
+ *     const kv_block_scale s = kv_q4_0_scale(x);
+ *     const kv_block_scale stored = {kv_f16_round(s.d), kv_f16_round(s.m), 0.0f};
+ *     y[i] = kv_q4_0_value(kv_q4_0_code(x[i], s), stored);
+ */
 #ifndef KVANT_KERNELS_FORMATS_BLOCK_H
 #define KVANT_KERNELS_FORMATS_BLOCK_H
 
