@@ -39,23 +39,23 @@ static __device__ __noinline__ double channel_error(const float *z, int64_t toke
     return sum;
 }
 
-#define KV_SEARCH_EXACT(name, NAME)
-#define KV_SEARCH_INTEGER(name, NAME)
-#define KV_SEARCH_BLOCK(name, NAME)
-#define KV_SEARCH_FLOAT(name, NAME)                                                                \
-    case KV_FORMAT_##NAME: return channel_error<kv_grid_##name##_value>(z, tokens, d, g, limit);
+#define KV_SEARCH_EXACT(...)
+#define KV_SEARCH_INTEGER(...)
+#define KV_SEARCH_BLOCK(...)
+#define KV_SEARCH_FLOAT(name, NAME, BITS, ...)                                                     \
+    if constexpr (BITS < 16) /* the others have no scale */                                        \
+        if (a.format == KV_FORMAT_##NAME)                                                          \
+            return channel_error<kv_grid_##name##_value>(z, tokens, d, g, limit);
 static __device__ __forceinline__ double error_of(const kv_cuda_search &a, const float *z,
                                                   int64_t tokens, const grid g)
 {
     const int64_t d = a.tiles.head_dim;
     const float limit = a.rule.limit;
     if (a.rule.is_asymmetric) return channel_error<kv_asymmetric_value>(z, tokens, d, g, limit);
-    switch (a.format) {
-#define KV_ROW(name, NAME, KIND, ...) KV_SEARCH_##KIND(name, NAME)
-        KV_FORMAT_TABLE(KV_ROW)
+#define KV_ROW(name, NAME, KIND, ...) KV_SEARCH_##KIND(name, NAME, __VA_ARGS__)
+    KV_FORMAT_TABLE(KV_ROW)
 #undef KV_ROW
-    default: return channel_error<kv_symmetric_value>(z, tokens, d, g, limit);
-    }
+    return channel_error<kv_symmetric_value>(z, tokens, d, g, limit);
 }
 
 /* Errors of the tile's channels in one head and draw, added to the interleaved sums `lanes`. z is

@@ -267,7 +267,8 @@ static void run_search(emulated *e, int32_t format, bool is_asymmetric, int32_t 
 static void run_searches(emulated *e)
 {
     for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
-        if (kv_format_at((size_t)format)->kind == KV_KIND_FLOAT)
+        if (kv_format_at((size_t)format)->kind == KV_KIND_FLOAT &&
+            kv_format_has_scale(kv_format_at((size_t)format)))
             run_search(e, format, false, KV_SCALE_F32);
     for (int32_t storage = 0; storage < KV_SCALE_COUNT; storage++) {
         run_search(e, KV_FORMAT_INT4, false, storage);
