@@ -141,14 +141,31 @@ typedef struct {
     int32_t is_asymmetric;
 } kv_cuda_extremes;
 
+/* Most elements of a tile. */
+static inline int64_t kv_cuda_tile_elements(const kv_cuda_tiles *t)
+{
+    const int64_t tokens = t->tile_tokens < t->tokens ? t->tile_tokens : t->tokens;
+    return (t->spans_heads ? t->heads : 1) * t->draws * tokens * t->tile_channels;
+}
+
 /* Of every tile the order statistics beside percentiles p[n] of x or |x| (order.h), [tiles][n][2],
- * and how many elements it has. */
-enum { KV_CUDA_PERCENTILES = 2 };
+ * and how many elements it has. `parts` blocks share a tile; more than one meet in work [tiles],
+ * zeros. */
+enum { KV_CUDA_PERCENTILES = 2, KV_CUDA_TARGETS = 2 * KV_CUDA_PERCENTILES, KV_CUDA_DIGITS = 256 };
+typedef struct {
+    uint32_t rank;   /* among the elements that share `prefix` */
+    uint32_t prefix; /* the leading digits found so far */
+} kv_cuda_target;
+typedef struct {
+    uint32_t counts[KV_CUDA_TARGETS][KV_CUDA_DIGITS];
+    kv_cuda_target found[KV_CUDA_TARGETS];
+} kv_cuda_select_work;
 typedef struct {
     float *statistics;
     int64_t *elements;
+    kv_cuda_select_work *work;
     kv_cuda_tiles tiles;
-    int32_t is_absolute, n;
+    int32_t is_absolute, n, parts;
     double p[KV_CUDA_PERCENTILES];
 } kv_cuda_select;
 

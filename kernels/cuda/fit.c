@@ -1,6 +1,7 @@
 /* Fits on the device: see fit.h. The steps and their order are those of kernels/quantize.c. */
 #include "kernels/cuda/fit.h"
 
+#include "kernels/cuda/statistics.h"
 #include "kernels/memory.h"
 #include "kernels/quantize_fit.h"
 
@@ -310,11 +311,7 @@ static kv_status select_percentiles(float *low, float *high, const fitting *f, k
                                     int64_t tiles, bool is_outliers, kv_error *err)
 {
     kv_status status = KV_OK;
-    kv_cuda_memory *const memory = &f->wave->memory;
-    KV_TRY(kv_cuda_take((void **)&a->statistics, memory, tiles * 2 * a->n, sizeof *a->statistics,
-                        err));
-    KV_TRY(kv_cuda_take((void **)&a->elements, memory, tiles, sizeof *a->elements, err));
-    KV_TRY(f->wave->cuda->select(a, err));
+    KV_TRY(kv_cuda_start_select(a, f->wave, err));
     kv_cuda_percentiles const p = {.low = low,
                                    .high = high,
                                    .statistics = a->statistics,
@@ -478,5 +475,6 @@ kv_cuda_fit_bytes kv_cuda_fit_size(const kv_layer *layer, const kv_quantizer *q)
     int64_t const tiles = kv_grid_tiles(&grid), kept = has_outliers ? kv_grid_tiles(&vectors) : 0;
     int64_t const copies = 3 * is_changed + q->static_seeds * (1 + is_changed);
     return (kv_cuda_fit_bytes){.kept = 8 * (tiles + kept) + 12 * d,
-                               .working = copies * tensor + 32 * (tiles + kept) + 24 * d};
+                               .working =
+                                   copies * tensor + tensor / 64 + 32 * (tiles + kept) + 24 * d};
 }

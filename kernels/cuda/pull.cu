@@ -34,9 +34,9 @@ static __device__ __noinline__ double sum_of_all(double x, double *shared)
 static __device__ __forceinline__ void divide(double *x, const double *factor, int64_t d)
 {
 #pragma unroll 1
-    for (int64_t step = 0; step < 2 * d; step++) {
+    for (unsigned step = 0; step != 2 * d; step++) {
         const bool is_upwards = step >= d;
-        const int64_t i = is_upwards ? 2 * d - 1 - step : step;
+        const unsigned i = is_upwards ? 2 * (unsigned)d - 1 - step : step;
         if (threadIdx.x == i % THREADS) x[i] /= factor[i * d + i];
         __syncthreads();
 #pragma unroll 1
@@ -55,14 +55,18 @@ static __device__ __forceinline__ void aim(const row &r, int64_t begin, int64_t 
 #pragma unroll 1
     for (int64_t c = threadIdx.x; c < d; c += THREADS) {
         double sum = 0;
+        int64_t t = begin;
 #pragma unroll 1
-        for (int64_t t = begin; t < end; t++) sum += (double)r.key[t * d + c];
+        do sum += (double)r.key[t * d + c];
+        while (++t != end);
         r.direction[c] = sum / (double)(end - begin) - r.sum[c] / (double)r.tokens;
     }
     divide(r.direction, r.factor, d);
     __syncthreads();
+    int64_t channel = 0;
 #pragma unroll 1
-    for (int64_t c = 0; c < d; c++) square += r.direction[c] * r.direction[c];
+    do square += r.direction[channel] * r.direction[channel];
+    while (++channel != d);
     __syncthreads();
     const double length = square > 0 ? sqrt(square) : 1;
 #pragma unroll 1

@@ -48,6 +48,31 @@ done:
     return status;
 }
 
+/* Blocks of a large tile: none has few elements, and few tiles still fill a device. */
+static int32_t select_parts(const kv_cuda_tiles *t)
+{
+    enum { LEAST = 1 << 16, MOST = 256 };
+    int64_t const parts = kv_cuda_tile_elements(t) / LEAST;
+    return (int32_t)(parts < 1 ? 1 : parts > MOST ? MOST : parts);
+}
+
+kv_status kv_cuda_start_select(kv_cuda_select *a, kv_cuda_wave *w, kv_error *err)
+{
+    kv_status status = KV_OK;
+    kv_cuda_memory *const memory = &w->memory;
+    const kv_cuda_tiles *const t = &a->tiles;
+    int64_t const tiles = (t->spans_heads ? 1 : t->heads) * t->rows * t->columns;
+    a->parts = select_parts(t);
+    KV_TRY(kv_cuda_take((void **)&a->statistics, memory, tiles * 2 * a->n, sizeof *a->statistics,
+                        err));
+    KV_TRY(kv_cuda_take((void **)&a->elements, memory, tiles, sizeof *a->elements, err));
+    if (a->parts > 1)
+        KV_TRY(kv_cuda_take_zeros((void **)&a->work, memory, tiles, sizeof *a->work, err));
+    KV_TRY(w->cuda->select(a, err));
+done:
+    return status;
+}
+
 kv_status kv_cuda_medians(double *median, kv_cuda_wave *w, const float *x, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -69,9 +94,7 @@ kv_status kv_cuda_medians(double *median, kv_cuda_wave *w, const float *x, kv_er
                         .n = 1,
                         .p = {50}};
     KV_TRY(kv_allocate((void **)&found, (size_t)heads, sizeof *found, err));
-    KV_TRY(kv_cuda_take((void **)&a.statistics, memory, heads, sizeof *found, err));
-    KV_TRY(kv_cuda_take((void **)&a.elements, memory, heads, sizeof *a.elements, err));
-    KV_TRY(w->cuda->select(&a, err));
+    KV_TRY(kv_cuda_start_select(&a, w, err));
     KV_TRY(w->cuda->download(found, a.statistics, heads * (int64_t)sizeof *found, err));
     for (int64_t h = 0; h < heads; h++) {
         double const low = (double)found[h][0], high = (double)found[h][1];

@@ -1,4 +1,5 @@
-/* Numbers about the tensors of a wave, found by kernels; results [heads] of the host. */
+/* Numbers about the tensors of a wave, found by kernels; results [heads] of the host unless said.
+ */
 #ifndef KVANT_KERNELS_CUDA_STATISTICS_H
 #define KVANT_KERNELS_CUDA_STATISTICS_H
 
@@ -8,6 +9,10 @@
  * number is not finite. */
 kv_status kv_cuda_squares_of(double *sum, float *absmax, kv_cuda_wave *wave, const float *x,
                              kv_error *err);
+
+/* Order statistics of a->tiles: takes the arrays that kv_cuda_select fills from the wave's memory
+ * and sets the parts. a has the rest. */
+kv_status kv_cuda_start_select(kv_cuda_select *a, kv_cuda_wave *wave, kv_error *err);
 
 /* The median of |x| (of an even count the mean of the two middle ones). */
 kv_status kv_cuda_medians(double *median, kv_cuda_wave *wave, const float *x, kv_error *err);

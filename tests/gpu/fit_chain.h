@@ -210,9 +210,11 @@ static void find_outliers(fit_chain *c)
     double const half = c->q.outliers_percent / 2, p[] = {half, 100.0 - half};
     float *const low = floats(c, n), *const high = floats(c, n);
     unsigned long long kept[8];
-    kv_cuda_select select = {
-        floats(c, 4 * n), room(c->e, (size_t)n * sizeof(int64_t)), tiles_of(c, g, false), false, 2,
-        {p[0], p[1]}};
+    kv_cuda_select select = {.statistics = floats(c, 4 * n),
+                             .elements = room(c->e, (size_t)n * sizeof(int64_t)),
+                             .tiles = tiles_of(c, g, false),
+                             .n = 2,
+                             .p = {p[0], p[1]}};
     select.tiles.spans_heads = false;
     kv_cuda_percentiles const limits = {low, high, select.statistics, select.elements, n,
                                         2,   true, {p[0], p[1]}};
@@ -241,12 +243,12 @@ static void find_range(fit_chain *c, kv_cuda_global *g)
     double const p = c->q.range_value;
     if (c->q.static_tokens > 0) t.tokens = kv_minimum_size(c->q.static_tokens, t.tokens);
     if (c->q.range == KV_RANGE_PERCENTILE) {
-        kv_cuda_select const select = {floats(c, 4 * g->tiles),
-                                       room(c->e, (size_t)g->tiles * sizeof(int64_t)),
-                                       t,
-                                       !is_pair,
-                                       is_pair ? 2 : 1,
-                                       {is_pair ? 100.0 - p : p, p}};
+        kv_cuda_select const select = {.statistics = floats(c, 4 * g->tiles),
+                                       .elements = room(c->e, (size_t)g->tiles * sizeof(int64_t)),
+                                       .tiles = t,
+                                       .is_absolute = !is_pair,
+                                       .n = is_pair ? 2 : 1,
+                                       .p = {is_pair ? 100.0 - p : p, p}};
         kv_cuda_percentiles const range = {(float *)g->low,
                                            (float *)g->high,
                                            select.statistics,

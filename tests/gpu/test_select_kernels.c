@@ -76,7 +76,7 @@ static void check_tile(const kv_cuda_select *a, const float *z, int64_t tile, in
 }
 
 /* p1 < 0: one percentile, of magnitudes. */
-static void run(emulated *e, const shape *s, kind k, double p0, double p1)
+static void run_in(emulated *e, const shape *s, int parts, kind k, double p0, double p1)
 {
     int64_t const rows = (s->tokens + s->tile_tokens - 1) / s->tile_tokens;
     int64_t const columns = (s->d + s->tile_channels - 1) / s->tile_channels;
@@ -86,9 +86,12 @@ static void run(emulated *e, const shape *s, kind k, double p0, double p1)
     size_t const statistic_bytes = (size_t)tiles * 4 * sizeof(float);
     float *const z = malloc(bytes), *const statistics = malloc(statistic_bytes);
     int64_t *const elements = malloc((size_t)tiles * sizeof *elements);
+    size_t const work_bytes = (size_t)tiles * sizeof(kv_cuda_select_work);
+    kv_cuda_select_work *const work = calloc((size_t)tiles, sizeof *work);
     for (int64_t i = 0; i < all; i++) z[i] = draw_value(k);
     kv_cuda_select const a = {room(e, statistic_bytes),
                               room(e, (size_t)tiles * sizeof *elements),
+                              parts > 1 ? to_device(e, work, work_bytes) : NULL,
                               {.z = to_device(e, z, bytes),
                                .heads = s->heads,
                                .draws = s->draws,
@@ -103,13 +106,21 @@ static void run(emulated *e, const shape *s, kind k, double p0, double p1)
                                .spans_heads = s->spans_heads},
                               p1 < 0,
                               p1 < 0 ? 1 : 2,
+                              parts,
                               {p0, p1}};
     DO(e, select, &a);
     to_host(e, statistics, a.statistics, (size_t)(tiles * 2 * a.n) * sizeof *statistics);
     to_host(e, elements, a.elements, (size_t)tiles * sizeof *elements);
     for (int64_t i = 0; i < tiles; i++) check_tile(&a, z, i, elements[i], statistics + 2 * a.n * i);
-    free(z), free(statistics), free(elements);
+    free(z), free(statistics), free(elements), free(work);
     give_back(e);
+}
+
+/* By one block a tile, and by several. */
+static void run(emulated *e, const shape *s, kind k, double p0, double p1)
+{
+    run_in(e, s, 1, k, p0, p1);
+    run_in(e, s, 3, k, p0, p1);
 }
 
 /* ---- percentiles ---- */

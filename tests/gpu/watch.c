@@ -40,6 +40,17 @@ static work work_rotate(const kv_cuda_rotate *a)
 {
     return (work){2 * floats(a->heads, a->tokens, a->head_dim), 0};
 }
+static work work_covariance(const kv_cuda_covariance *a)
+{
+    double const keys = floats(a->heads, a->tokens, a->head_dim);
+    return (work){keys, keys / (double)sizeof(float) * (double)a->head_dim / 2};
+}
+/* Keys once a row; how often the search reads logits is not known before. */
+static work work_pull(const kv_cuda_pull *a)
+{
+    double const keys = (double)a->n * floats(a->heads, a->tokens, a->head_dim);
+    return (work){keys, 2 * keys / (double)sizeof(float)};
+}
 static work work_prepare(const kv_cuda_prepare *a)
 {
     double const all = floats(a->heads, a->tokens, a->head_dim);
