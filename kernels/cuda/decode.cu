@@ -52,6 +52,7 @@ __global__ void __launch_bounds__(THREADS, 6) decode(const kv_cuda_decode a)
     float *const y = (float *)memory, *const z = y + KV_CUDA_TOKENS * stride;
     const kv_decode_room room = {y, z, d, stride};
     bool is_finite = true;
+    __builtin_assume(a.n > 0); /* else there is no launch */
     for (int64_t i = 0; i < a.n; i++) {
         const kv_cuda_scheme &s = a.schemes[i];
         kv_tile_decode(room, (s.is_pre_rope ? a.x_pre_rope : a.x) + plane, s, head, first, count);

@@ -56,6 +56,7 @@ static __device__ __forceinline__ void kv_row_signs(float *z, const kv_cuda_sche
 static __device__ __forceinline__ void kv_row_butterflies(float *z, const kv_cuda_scheme &s, int d)
 {
     const int size = (int)s.hadamard;
+    __builtin_assume(size > 1);
     for (int n = 1; n < size; n *= 2) {
         __syncwarp();
 #pragma unroll 1

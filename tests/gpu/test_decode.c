@@ -35,6 +35,7 @@ static const char *const stages[] = {
     "f32:center:smooth=0.3:hadamard=2+signs",
     "int4/channel:sinks=3:window=10",
     "int4/token:sinks=40:window=3",
+    "int4/1x8:center:smooth=0.7:hadamard=4+signs:zero:sinks=40:window=3",
     "int4/channel:sinks=2:window=40",
     "int4/channel:window=1000",
     "int4/channel:sinks=1000",
