@@ -47,12 +47,14 @@ static void test_shapes(void)
     }
 }
 
-/* Outputs of more than SPLIT tokens are sums of splits. */
+/* Outputs of more than SPLIT tokens are sums of splits; statistics of large tiles are found by
+ * several blocks. */
 static void test_long(void)
 {
-    static const char *const keys[] = {"int4/token:zero", NULL}, *const values[] = {"int8/channel",
-                                                                                    NULL};
-    static const shape shapes[] = {{2048, 3, 1, 1, 3, 0, true}, {4200, 4, 1, 2, 2, 0, false}};
+    static const char *const keys[] = {"int4/tensor:percentile=99", NULL}, *const values[] = {
+                                                                               "int8/channel",
+                                                                               NULL};
+    static const shape shapes[] = {{2048, 3, 1, 1, 3, 0, true}, {4100, 32, 1, 2, 1, 0, false}};
     static quantizers q;
     parse_lists(&q, keys, values);
     for (int i = 0; i < 2; i++) {
