@@ -61,7 +61,7 @@ static __device__ __forceinline__ bool kv_is_kept(const kv_cuda_scheme &s, int64
                                                   int c, float z)
 {
     const int64_t i = head * s.vectors + (s.is_kept_by_channel ? c : u);
-    return z <= s.keep_low[i] || z >= s.keep_high[i];
+    return (z <= s.keep_low[i]) | (z >= s.keep_high[i]);
 }
 
 /* ---- formats ---- */
@@ -69,10 +69,10 @@ static __device__ __forceinline__ bool kv_is_kept(const kv_cuda_scheme &s, int64
 /* What a grid needs to know of a part. Tokens and channels fit into 32 bits, which divide faster.
  */
 typedef struct {
-    const float *scale, *minimum; /* of the head */
-    int64_t tile_columns;
-    uint32_t u, tile_tokens, tile_channels;
-    int n, d, stride;
+    const float *scale, *minimum;
+    int64_t first_tile, tile_columns; /* first_tile: of the head */
+    uint32_t u, tile_tokens, tile_channels, d;
+    int n, stride;
     float limit;
 } kv_part_scales;
 
@@ -80,15 +80,15 @@ static __device__ __forceinline__ kv_part_scales kv_part_scales_of(const kv_cuda
                                                                    const kv_decode_room &room,
                                                                    const kv_quantized &part)
 {
-    const int64_t base = part.head * s.head_tiles;
-    const kv_part_scales scales = {s.scale ? s.scale + base : NULL,
-                                   s.minimum + base,
+    const kv_part_scales scales = {s.scale,
+                                   s.minimum,
+                                   part.head * s.head_tiles,
                                    s.tile_columns,
                                    (uint32_t)part.u,
                                    (uint32_t)s.tile_tokens,
                                    (uint32_t)s.tile_channels,
+                                   (uint32_t)room.d,
                                    part.n,
-                                   room.d,
                                    room.stride,
                                    s.rule.limit};
     return scales;
@@ -100,17 +100,19 @@ typedef uint32_t kv_grid_code(float, float, float, float, float);
 template <bool IS_CODE, kv_grid_value value, kv_grid_code code>
 static __device__ __noinline__ void kv_part_grid(float *y, const kv_part_scales p)
 {
-    KV_FOR_ROWS(p.n, p.d)
-    {
-        float *const x = y + t * p.stride + c, scale = 1.0f, minimum = 0.0f;
-        if (p.scale) {
-            const uint32_t row = (p.u + t) / p.tile_tokens, column = c / p.tile_channels;
-            scale = p.scale[row * p.tile_columns + column];
-            minimum = p.minimum[row * p.tile_columns + column];
+    for (int t = threadIdx.x / KV_WARP; t < p.n; t += blockDim.x / KV_WARP) {
+        const int64_t row = p.first_tile + (p.u + t) / p.tile_tokens * p.tile_columns;
+#pragma unroll 1
+        for (uint32_t c = threadIdx.x % KV_WARP; c < p.d; c += KV_WARP) {
+            float *const x = y + t * p.stride + c, scale = 1.0f, minimum = 0.0f;
+            if (p.scale) {
+                const int64_t tile = row + c / p.tile_channels;
+                scale = p.scale[tile], minimum = p.minimum[tile];
+            }
+            const float inverse = kv_int_inverse(scale);
+            *x = IS_CODE ? kv_bits_float(code(*x, scale, inverse, minimum, p.limit))
+                         : value(*x, scale, inverse, minimum, p.limit);
         }
-        const float inverse = kv_int_inverse(scale);
-        *x = IS_CODE ? kv_bits_float(code(*x, scale, inverse, minimum, p.limit))
-                     : value(*x, scale, inverse, minimum, p.limit);
     }
 }
 

@@ -138,7 +138,7 @@ static void check_edges(emulated *e)
     float x[3 * 4] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     double errors[1] = {-1};
     uint32_t flags = 0;
-    kv_cuda_scheme scheme = {.format = KV_FORMAT_F16, .span = 3};
+    kv_cuda_scheme scheme = {.format = KV_FORMAT_F16, .span = 3, .tile_tokens = 1};
     kv_cuda_decode a = {.x = to_device(e, x, sizeof x),
                         .n = 1,
                         .heads = 1,
