@@ -153,8 +153,11 @@ static void run_storages(emulated *e)
 
 /* ---- clip factors ---- */
 
-enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, TILE_TOKENS = 7, TILE_CHANNELS = 2 };
-enum { SEARCH_ROWS = 4, SEARCH_COLUMNS = 13, SEARCH_TILES = SEARCH_ROWS * SEARCH_COLUMNS };
+enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, MOST_TILES = 100 };
+typedef struct {
+    int tokens, channels, rows, columns; /* of a tile; of tiles */
+} tiling;
+static const tiling tilings[] = {{7, 2, 4, 13}, {9, 1, 3, 25}};
 
 typedef float value_of(float x, float s, float inverse, float m, float limit);
 
@@ -171,15 +174,15 @@ static value_of *value_of_format(int32_t format, bool is_asymmetric)
     return is_asymmetric ? kv_asymmetric_value : kv_symmetric_value;
 }
 
-/* Channels c and tokens u of a tile. */
+/* Channels c and tokens u of a tile of *g. */
 #define FOR_TILE(tile, c, u)                                                                       \
-    for (int c = (tile) % SEARCH_COLUMNS * TILE_CHANNELS, first_c = c;                             \
-         c < first_c + TILE_CHANNELS && c < SEARCH_DIM; c++)                                       \
-        for (int u = (tile) / SEARCH_COLUMNS * TILE_TOKENS, first_u = u;                           \
-             u < first_u + TILE_TOKENS && u < SEARCH_TOKENS; u++)
+    for (int c = (tile) % g->columns * g->channels, first_c = c;                                   \
+         c < first_c + g->channels && c < SEARCH_DIM; c++)                                         \
+        for (int u = (tile) / g->columns * g->tokens, first_u = u;                                 \
+             u < first_u + g->tokens && u < SEARCH_TOKENS; u++)
 
 /* Of one magnitude, beside codes and the middles of two; or zeros, or nothing that counts. */
-static void fill_tile(float *z, int tile, float limit)
+static void fill_tile(float *z, const tiling *g, int tile, float limit)
 {
     float const size = fabsf(draw_edge()), step = size / limit;
     uint32_t const kind = draw(8);
@@ -196,39 +199,114 @@ static void fill_tile(float *z, int tile, float limit)
     }
 }
 
-/* The first factor with the least error (ranges/mse.c). */
-static float best_factor_of(const float *z, int tile, const kv_scale_rule *rule, value_of *value,
-                            float low, float high)
+/* What decides in a tile: its quantizer, its range, and the numbers. */
+typedef struct {
+    const tiling *g;
+    int tile;
+    kv_scale_rule rule;
+    value_of *value;
+    float low, high;
+    float *z;
+} search_tile;
+
+/* The value of element `at` with a clip factor. */
+static float clipped(const search_tile *s, int factor, int at)
+{
+    float const f = kv_clip_factor(factor);
+    float scale, minimum;
+    kv_scale_store(&scale, &minimum, &s->rule, s->low * f, s->high * f);
+    return s->value(s->z[at], scale, kv_int_inverse(scale), minimum, s->rule.limit);
+}
+
+static double error_of(const search_tile *s, int factor)
+{
+    const tiling *const g = s->g;
+    double channel[2] = {0};
+    FOR_TILE(s->tile, c, u)
+    {
+        float const x = s->z[u * SEARCH_DIM + c];
+        double const e = (double)clipped(s, factor, u * SEARCH_DIM + c) - (double)x;
+        channel[c % g->channels] += x == x ? e * e : 0.0;
+    }
+    return kv_clip_fold(channel, g->channels);
+}
+
+/* The first factor with the least error (ranges/mse.c), `other` apart; -1: none. */
+static int best_factor_of(const search_tile *s, int other)
 {
     double least = INFINITY;
-    float best = 1;
+    int best = 0;
     for (int k = 0; k < KV_CLIP_FACTORS; k++) {
-        float const f = kv_clip_factor(k);
-        float scale, minimum;
-        double channel[TILE_CHANNELS] = {0};
-        kv_scale_store(&scale, &minimum, rule, low * f, high * f);
-        FOR_TILE(tile, c, u)
-        {
-            float const x = z[u * SEARCH_DIM + c];
-            double const e =
-                (double)value(x, scale, kv_int_inverse(scale), minimum, rule->limit) - (double)x;
-            channel[c % TILE_CHANNELS] += x == x ? e * e : 0.0;
-        }
-        double const error = kv_clip_fold(channel, TILE_CHANNELS);
-        if (error < least) least = error, best = f;
+        double const error = error_of(s, k);
+        if (k != other && error < least) least = error, best = k;
     }
     return best;
 }
 
-static void run_search(emulated *e, int32_t format, bool is_asymmetric, int32_t storage)
+/* Moves a number to where its value with a clip factor changes: to one side or the other. */
+static void move_to_edge(const search_tile *s, int factor, int at)
 {
-    static float z[SEARCH_TOKENS * SEARCH_DIM], low[2][SEARCH_TILES], high[2][SEARCH_TILES];
+    float near = s->z[at], far = 1.2f * near;
+    float const value = clipped(s, factor, at);
+    while (nextafterf(near, far) != far) {
+        s->z[at] = near + (far - near) / 2;
+        *(same(clipped(s, factor, at), value) ? &near : &far) = s->z[at];
+    }
+    s->z[at] = draw(2) ? near : far;
+}
+
+/* Moves a number until two factors have nearly one error. Their difference is linear in it, as
+ * long as its values stay. */
+static void level(const search_tile *s, int best, int next, int at)
+{
+    float const x = s->z[at], value = clipped(s, best, at), of_next = clipped(s, next, at);
+    double const slope = 2 * ((double)of_next - (double)value);
+    if (slope == 0) return;
+    s->z[at] = x - (float)((error_of(s, best) - error_of(s, next)) / slope);
+    if (!same(clipped(s, best, at), value) || !same(clipped(s, next, at), of_next)) s->z[at] = x;
+}
+
+/* Makes the last bit of every value decide between the two best factors: small numbers of odd
+ * tokens lie where their values change, others, larger ones first, make both errors nearly one. */
+static void sharpen(const search_tile *s)
+{
+    const tiling *const g = s->g;
+    float const small = fmaxf(-s->low, s->high) / 8;
+    for (int i = 0; i < 2; i++) {
+        int const best = best_factor_of(s, -1), next = best_factor_of(s, best);
+        FOR_TILE(s->tile, c, u)
+        {
+            int const at = u * SEARCH_DIM + c;
+            if (u % 2 && fabsf(s->z[at]) < small) move_to_edge(s, draw(2) ? best : next, at);
+        }
+    }
+    int const best = best_factor_of(s, -1), next = best_factor_of(s, best);
+    for (float most = INFINITY;;) {
+        int at = -1;
+        FOR_TILE(s->tile, c, u)
+        {
+            float const x = fabsf(s->z[u * SEARCH_DIM + c]);
+            if ((u % 2 == 0 || x >= small) && x < most && (at < 0 || x > fabsf(s->z[at])))
+                at = u * SEARCH_DIM + c;
+        }
+        if (at < 0) return;
+        most = fabsf(s->z[at]);
+        level(s, best, next, at);
+    }
+}
+
+static void run_search(emulated *e, const tiling *g, int32_t format, bool is_asymmetric,
+                       int32_t storage)
+{
+    static float z[SEARCH_TOKENS * SEARCH_DIM], low[2][MOST_TILES], high[2][MOST_TILES];
+    int const tiles = g->rows * g->columns;
+    size_t const bytes = (size_t)tiles * sizeof(float);
     const kv_format *const f = kv_format_at((size_t)format);
     float const limit = is_asymmetric ? kv_int_levels(f->bits) : f->maximum;
     kv_scale_rule rule = {storage, is_asymmetric, limit, 0.01f};
-    for (int i = 0; i < SEARCH_TILES; i++) {
+    for (int i = 0; i < tiles; i++) {
         float least = INFINITY, most = -INFINITY, magnitude = 0;
-        fill_tile(z, i, limit);
+        fill_tile(z, g, i, limit);
         FOR_TILE(i, c, u)
         {
             float const x = z[u * SEARCH_DIM + c];
@@ -236,28 +314,30 @@ static void run_search(emulated *e, int32_t format, bool is_asymmetric, int32_t 
         }
         low[0][i] = low[1][i] = is_asymmetric ? least : 0;
         high[0][i] = high[1][i] = is_asymmetric ? most : magnitude;
-        float const best = best_factor_of(z, i, &rule, value_of_format(format, is_asymmetric),
-                                          low[0][i], high[0][i]);
+        search_tile const s = {g,         i,          rule, value_of_format(format, is_asymmetric),
+                               low[0][i], high[0][i], z};
+        sharpen(&s);
+        float const best = kv_clip_factor(best_factor_of(&s, -1));
         low[0][i] *= best, high[0][i] *= best;
     }
-    kv_cuda_search const s = {to_device(e, low[1], sizeof low[1]),
-                              to_device(e, high[1], sizeof high[1]),
+    kv_cuda_search const s = {to_device(e, low[1], bytes),
+                              to_device(e, high[1], bytes),
                               {.z = to_device(e, z, sizeof z),
                                .heads = 1,
                                .draws = 1,
                                .tokens = SEARCH_TOKENS,
                                .head_dim = SEARCH_DIM,
-                               .tile_tokens = TILE_TOKENS,
-                               .tile_channels = TILE_CHANNELS,
-                               .rows = SEARCH_ROWS,
-                               .columns = SEARCH_COLUMNS},
+                               .tile_tokens = g->tokens,
+                               .tile_channels = g->channels,
+                               .rows = g->rows,
+                               .columns = g->columns},
                               format,
                               rule,
                               to_device(e, &rule.global, sizeof rule.global)};
     DO(e, search, &s);
-    to_host(e, low[1], s.low, sizeof low[1]);
-    to_host(e, high[1], s.high, sizeof high[1]);
-    for (int i = 0; i < SEARCH_TILES; i++)
+    to_host(e, low[1], s.low, bytes);
+    to_host(e, high[1], s.high, bytes);
+    for (int i = 0; i < tiles; i++)
         CHECK(same(low[0][i], low[1][i]) && same(high[0][i], high[1][i]),
               "%s, storage %d, tile %d: %.9g ... %.9g, expected %.9g ... %.9g", f->name, storage, i,
               low[1][i], high[1][i], low[0][i], high[0][i]);
@@ -266,13 +346,18 @@ static void run_search(emulated *e, int32_t format, bool is_asymmetric, int32_t 
 
 static void run_searches(emulated *e)
 {
-    for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
-        if (kv_format_at((size_t)format)->kind == KV_KIND_FLOAT &&
-            kv_format_has_scale(kv_format_at((size_t)format)))
-            run_search(e, format, false, KV_SCALE_F32);
+    for (size_t i = 0; i < 4 * sizeof tilings / sizeof *tilings; i++) {
+        const tiling *const g = &tilings[i / 4];
+        for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
+            if (kv_format_at((size_t)format)->kind == KV_KIND_FLOAT &&
+                kv_format_has_scale(kv_format_at((size_t)format)))
+                run_search(e, g, format, false, KV_SCALE_F32);
+        run_search(e, g, KV_FORMAT_INT4, false, KV_SCALE_F32);
+        run_search(e, g, KV_FORMAT_INT3, true, KV_SCALE_F32);
+    }
     for (int32_t storage = 0; storage < KV_SCALE_COUNT; storage++) {
-        run_search(e, KV_FORMAT_INT4, false, storage);
-        run_search(e, KV_FORMAT_INT3, true, storage);
+        run_search(e, &tilings[0], KV_FORMAT_INT4, false, storage);
+        run_search(e, &tilings[0], KV_FORMAT_INT3, true, storage);
     }
 }
 
