@@ -169,6 +169,80 @@ static void check_edges(emulated *e)
     give_back(e);
 }
 
+/* Thresholds that are numbers of the tensor, or none of them (NaN): by token and by channel. */
+enum { KEPT_HEADS = 2, KEPT_TOKENS = 40, KEPT_DIM = 32, KEPT_FIRST = 3, KEPT_SPAN = 33 };
+typedef struct {
+    float x[KEPT_HEADS][KEPT_TOKENS][KEPT_DIM], values[KEPT_HEADS][KEPT_TOKENS][KEPT_DIM];
+    uint32_t codes[KEPT_HEADS][KEPT_TOKENS][KEPT_DIM];
+    float low[KEPT_HEADS * KEPT_SPAN], high[KEPT_HEADS * KEPT_SPAN];
+} kept;
+
+static void expect_kept(kept *k, const kv_cuda_scheme *s)
+{
+    for (int h = 0; h < KEPT_HEADS; h++)
+        for (int t = 0; t < KEPT_TOKENS; t++) {
+            const float *const x = k->x[h][t];
+            int64_t const u = t - KEPT_FIRST;
+            bool is_kept[KEPT_DIM], is_exact = u < 0 || u >= KEPT_SPAN;
+            float seen[KEPT_DIM];
+            for (int c = 0; c < KEPT_DIM && !is_exact; c++) {
+                int64_t const v = h * s->vectors + (s->is_kept_by_channel ? c : u);
+                is_kept[c] = x[c] <= k->low[v] || x[c] >= k->high[v];
+                seen[c] = is_kept[c] ? 0 : x[c];
+            }
+            if (!is_exact) block_q4_0(k->values[h][t], k->codes[h][t], seen);
+            for (int c = 0; c < KEPT_DIM; c++)
+                if (is_exact || is_kept[c])
+                    k->values[h][t][c] = kv_f16_round(x[c]), k->codes[h][t][c] = KV_CODE_KEPT;
+        }
+}
+
+static void check_kept(emulated *e, bool is_by_channel)
+{
+    static kept k;
+    static float found[KEPT_HEADS][KEPT_TOKENS][KEPT_DIM];
+    uint32_t const flags = 0;
+    int64_t const vectors = is_by_channel ? KEPT_DIM : KEPT_SPAN;
+    for (int i = 0; i < KEPT_HEADS * KEPT_TOKENS; i++)
+        for (int c = 0; c < KEPT_DIM; c++)
+            k.x[i / KEPT_TOKENS][i % KEPT_TOKENS][c] = number_of_exponent(120, 130);
+    for (int64_t i = 0; i < KEPT_HEADS * vectors; i++) {
+        int64_t const h = i / vectors, v = i % vectors;
+        int const t = KEPT_FIRST + (int)number_below(KEPT_SPAN), c = (int)number_below(KEPT_DIM);
+        float const x = is_by_channel ? k.x[h][t][v] : k.x[h][KEPT_FIRST + v][c];
+        k.low[i] = i % 3 ? -fabsf(x) : NAN, k.high[i] = i % 4 ? fabsf(x) : NAN;
+    }
+    kv_cuda_scheme const scheme = {.format = KV_FORMAT_Q4_0,
+                                   .first = KEPT_FIRST,
+                                   .span = KEPT_SPAN,
+                                   .keep_low = to_device(e, k.low, sizeof k.low),
+                                   .keep_high = to_device(e, k.high, sizeof k.high),
+                                   .vectors = vectors,
+                                   .is_kept_by_channel = is_by_channel};
+    expect_kept(&k, &scheme);
+    kv_cuda_decode const d = {.values = room(e, sizeof found),
+                              .x = to_device(e, k.x, sizeof k.x),
+                              .schemes = to_device(e, &scheme, sizeof scheme),
+                              .n = 1,
+                              .heads = KEPT_HEADS,
+                              .tokens = KEPT_TOKENS,
+                              .head_dim = KEPT_DIM,
+                              .flags = to_device(e, &flags, sizeof flags)};
+    kv_cuda_codes const c = {.codes = room(e, sizeof found),
+                             .x = d.x,
+                             .heads = KEPT_HEADS,
+                             .tokens = KEPT_TOKENS,
+                             .head_dim = KEPT_DIM,
+                             .scheme = scheme};
+    DO(e, decode, &d);
+    DO(e, codes, &c);
+    to_host(e, found, d.values, sizeof found);
+    check_words("kept outliers", "values", found, k.values, sizeof found / sizeof(float));
+    to_host(e, found, c.codes, sizeof found);
+    check_words("kept outliers", "codes", found, k.codes, sizeof found / sizeof(float));
+    give_back(e);
+}
+
 static void check_nothing(emulated *e)
 {
     e->fail(GPU_LAUNCH, 0);
@@ -199,6 +273,8 @@ int main(int argc, char **argv)
     check_wide(&e);
     check_turns(&e, "that cancel", turns_cancel);
     check_turns(&e, "that are sums", turns_sum);
+    check_kept(&e, false);
+    check_kept(&e, true);
     check_edges(&e);
     check_nothing(&e);
     emulated_close(&e);
