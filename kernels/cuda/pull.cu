@@ -33,8 +33,9 @@ static __device__ __noinline__ double sum_of_all(double x, double *shared)
  * others off, downwards and then upwards. */
 static __device__ __forceinline__ void divide(double *x, const double *factor, int64_t d)
 {
+    unsigned step = 0;
 #pragma unroll 1
-    for (unsigned step = 0; step != 2 * d; step++) {
+    do {
         const bool is_upwards = step >= d;
         const unsigned i = is_upwards ? 2 * (unsigned)d - 1 - step : step;
         if (threadIdx.x == i % THREADS) x[i] /= factor[i * d + i];
@@ -44,7 +45,7 @@ static __device__ __forceinline__ void divide(double *x, const double *factor, i
             if (is_upwards ? j < i : j > i)
                 x[j] -= factor[is_upwards ? i * d + j : j * d + i] * x[i];
         }
-    }
+    } while (++step != 2 * d);
 }
 
 /* The direction of length 1 that sets tokens [begin, end) apart. */
@@ -128,8 +129,9 @@ static __device__ __forceinline__ kv_pull_result pull_to(const row &r, const kv_
 {
     const bool is_last = to.end == to.seen_end;
     double away = INFINITY;
+    int64_t n = to.end - to.begin;
 #pragma unroll 1
-    for (int64_t n = to.end - to.begin; n > 0; n /= 2) {
+    do {
         aim(r, is_last ? to.end - n : to.begin, is_last ? to.end : to.begin + n);
         kv_pull_search s = project(r, to, shared);
 #pragma unroll 1
@@ -141,7 +143,7 @@ static __device__ __forceinline__ kv_pull_result pull_to(const row &r, const kv_
             return {s.high_a, s.high_f, 1};
         }
         if (kv_pull_size(s.closest) < kv_pull_size(away)) away = s.closest;
-    }
+    } while ((n /= 2) > 0);
     return {0, away, 0};
 }
 
