@@ -259,6 +259,21 @@ static void check_constant(emulated *e)
     check_pulls(e, p, ROWS);
 }
 
+/* A target that comes nearer as long as the search goes on, which a loud token decides that is not
+ * its thread's last. */
+static void check_limit(emulated *e)
+{
+    enum { T = 300, D = 2, LOUD = 40 };
+    pulls p = make_pulls("limit", 1, 1, T, D);
+    for (int i = 0; i < T * D; i++) p.key[i] = 0.01f * normal(5, i);
+    for (int t = 5; t < 8; t++) p.key[t * D] = t < 7 ? 1 : 0.999f, p.key[t * D + 1] = 0;
+    p.key[LOUD * D + 1] = 50;
+    p.query[0] = 0.1f, p.query[1] = 3;
+    p.pulls[0][1] = mass(0, T, 5, 6, 0.9);
+    p.expects_failure = true;
+    check_pulls(e, p, 1);
+}
+
 /* Logits so large that their rounding is more than the tolerance: the search ends all the same. */
 static void check_loud(emulated *e)
 {
@@ -285,6 +300,7 @@ int main(int argc, char **argv)
     check_unreachable(&e);
     check_halves(&e);
     check_kinds(&e, 1, 20, 33, 5);
+    check_limit(&e);
     check_loud(&e);
     check_kinds(&e, 1, 15, 300, 7);
     check_lanes(&e);
