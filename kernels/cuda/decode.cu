@@ -25,9 +25,9 @@ static __device__ void rotate_tile(const kv_decode_room &room, const kv_cuda_rop
     __syncthreads();
 }
 
-/* Stores the tile's values, and adds up how far they are from x. */
-static __device__ double store_tile(float *values, const kv_decode_room &room, const float *x,
-                                    int count, bool *is_finite)
+/* Stores the tile's values from values[at] on, and adds up how far they are from x. */
+static __device__ double store_tile(float *values, int64_t at, const kv_decode_room &room,
+                                    const float *x, int count, bool *is_finite)
 {
     double square = 0;
     for (int t = threadIdx.x / KV_WARP; t < count; t += THREADS / KV_WARP)
@@ -36,7 +36,7 @@ static __device__ double store_tile(float *values, const kv_decode_room &room, c
             const float y = room.y[t * room.stride + c], d = y - x[t * room.d + c];
             square += (double)d * (double)d;
             *is_finite = *is_finite && fabsf(y) < INFINITY;
-            if (values) values[t * room.d + c] = y;
+            if (values) values[at + t * room.d + c] = y;
         }
     return square;
 }
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(THREADS, 6) decode(const kv_cuda_decode a)
         const kv_cuda_scheme &s = a.schemes[i];
         kv_tile_decode(room, (s.is_pre_rope ? a.x_pre_rope : a.x) + plane, s, head, first, count);
         if (s.is_pre_rope) rotate_tile(room, a.rope, first, count);
-        float *const values = a.values ? a.values + i * a.heads * a.tokens * d + tile : NULL;
-        const double square = store_tile(values, room, a.x + tile, count, &is_finite);
+        const int64_t at = i * a.heads * a.tokens * d + tile;
+        const double square = store_tile(a.values, at, room, a.x + tile, count, &is_finite);
         const double sum = kv_block_sum<THREADS>(square, sums); /* and waits for the readers of y */
         if (a.error && threadIdx.x == 0)
             a.error[(i * a.heads + head) * gridDim.x + blockIdx.x] = sum;
