@@ -157,7 +157,7 @@ enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, MOST_TILES = 100 };
 typedef struct {
     int tokens, channels, rows, columns; /* of a tile; of tiles */
 } tiling;
-static const tiling tilings[] = {{7, 2, 4, 13}, {9, 1, 3, 25}};
+static const tiling tilings[] = {{5, 2, 6, 13}, {9, 1, 3, 25}}; /* the last of one token */
 
 typedef float value_of(float x, float s, float inverse, float m, float limit);
 
