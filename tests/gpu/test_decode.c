@@ -44,6 +44,7 @@ static const char *const stages[] = {
     "int2/channel:pre-rope:center:outliers=5",
     "q8_0 outliers=5",
     "q4_0:sinks=3:window=6 outliers=20",
+    "q5_0:sinks=3:window=40",
     "q4_1:hadamard=32",
     "iq4_nl:center outliers=3",
     "exl3:hadamard=32+signs",
