@@ -1,7 +1,7 @@
 /* Real numbers with equal bits on CPU and GPU: bit casts and elementary functions of our own.
  *
  * Library exp, log, sin and cos differ between libm and CUDA in the last bits. These use only + - *
- * fmaf, rintf and integers, each of which is correctly rounded on both sides, so the same source
+ * /, fmaf, rintf and integers, each of which is correctly rounded on both sides, so the same source
  * gives the same bits everywhere (flags: platform.h). Polynomials are minimax fits; the accuracies
  * stated are measured against double over the whole range (test_random.c repeats a part of it).
  *
@@ -178,9 +178,9 @@ KV_HD void kv_sincos(uint32_t turn, float *sine, float *cosine)
     c = fmaf(c, z, 1.0f);
     const uint32_t is_swapped = is_mirrored ^ (quadrant & 1u);
     const float first = is_swapped ? c : s, second = is_swapped ? s : c;
-    const uint32_t sign = 0x80000000u; /* of the turn's half, and of the turn a quarter on */
-    *sine = kv_bits_float(kv_float_bits(first) ^ (turn & sign));
-    *cosine = kv_bits_float(kv_float_bits(second) ^ ((turn + 0x40000000u) & sign));
+    const uint32_t sign = 0x80000000u; /* both are positive so far */
+    *sine = kv_bits_float(kv_float_bits(first) | (turn & sign));
+    *cosine = kv_bits_float(kv_float_bits(second) | ((turn ^ turn << 1) & sign));
 }
 
 #endif
