@@ -34,14 +34,16 @@ KV_EXTERN_C_BEGIN
 
 typedef enum { KV_KEY, KV_KEY_PRE_ROPE, KV_VALUE } kv_tensor;
 
-/* How a backend can make a layer's tensors itself, with the bits that `load` and `draw` give.
+/* How a backend can make a layer's tensors itself, with the bits that `load` and `query` (or
+ * kv_pulling's draw) give.
  * Before the source's RoPE, keys and values are
  *     x[t][c] = (float)(gain(context, tensor, t) * (mean[c] + spread[c] * z))
  * in double, each operation rounded by itself. z is element t * D + c of the Philox stream
  * kv_stream_id(layer, calibration, kv head, tensor): kv_philox_normals's number, or with is_uniform
  * sqrt(3) * (2 * u - 1) of kv_philox_uniforms's u. tensor is 0 for keys and 1 for values. A
  * calibration beyond KV_RECIPE_CALIBRATIONS is load's to refuse. Queries are query_gain * z, with
- * element i * D + c of stream (layer, 0, query head, 2), turned by RoPE at their positions. */
+ * element i * D + c of stream (layer, 0, query head, 2), turned by RoPE at their positions, which
+ * are tokens. */
 enum {
     KV_RECIPE_KEY,
     KV_RECIPE_VALUE,
@@ -58,7 +60,8 @@ typedef struct {
 } kv_recipe;
 
 /* How queries come about that are drawn and then pulled (pull.h), for a backend that pulls them
- * itself: `draw` writes a kv head's rows as they are before, `list` what each is pulled to. */
+ * itself to what `query` gives: `draw` writes a kv head's rows [R][D] as they are before, `list`
+ * what each is pulled to, [R][KV_PULLS]. Both are called from several threads. */
 typedef struct {
     kv_status (*draw)(void *context, int64_t kv_head, float *out, kv_error *err);
     void (*list)(const void *context, int64_t kv_head, kv_pull (*pulls)[KV_PULLS]);

@@ -16,17 +16,10 @@
 
 /* KV_ROLLED stands before a loop whose body CUDA should not repeat: unrolled, thirty-two numbers of
  * a block are thousands of instructions. */
-#ifdef __CUDACC__
+#ifdef __CUDA_ARCH__
 #define KV_ROLLED _Pragma("unroll 1")
 #else
 #define KV_ROLLED
-#endif
-
-/* KV_NO_UNROLL stands before a loop of a function that kernels call and nvcc would make long. */
-#ifdef __CUDA_ARCH__
-#define KV_NO_UNROLL _Pragma("unroll 1")
-#else
-#define KV_NO_UNROLL
 #endif
 
 /* KV_UNROLL_4 stands before a loop whose counting would take what its body should get. */

@@ -113,8 +113,8 @@ static void project(pulling *p, double *largest_logit, double *largest_slope)
         const float *const key = k->key + t * k->head_dim;
         kv_pull_products(&p->logit[t], &p->slope[t], p->query, p->direction, key, k->head_dim);
         p->logit[t] *= k->softmax_scale, p->slope[t] *= k->softmax_scale;
-        *largest_logit = kv_pull_larger(*largest_logit, kv_pull_size(p->logit[t]));
-        *largest_slope = kv_pull_larger(*largest_slope, kv_pull_size(p->slope[t]));
+        *largest_logit = kv_pull_larger(*largest_logit, fabs(p->logit[t]));
+        *largest_slope = kv_pull_larger(*largest_slope, fabs(p->slope[t]));
     }
 }
 
@@ -179,7 +179,7 @@ static kv_pull_result pull(pulling *p)
             for (int64_t c = 0; c < width; c++) p->query[c] += s.high_a * p->direction[c];
             return (kv_pull_result){s.high_a, s.high_f, 1};
         }
-        if (kv_pull_size(s.closest) < kv_pull_size(result.away)) result.away = s.closest;
+        if (fabs(s.closest) < fabs(result.away)) result.away = s.closest;
     }
     return result;
 }

@@ -24,8 +24,8 @@ KV_EXTERN_C_BEGIN
 
 /* What one row is pulled to: of the visible tokens [seen_begin, seen_end), those of [begin, end)
  * shall have a share of the attention, target = ln(share / (1 - share)), or with is_margin the
- * largest of their logits shall be `target` nats above all others. begin = end: nothing. A target
- * has tokens on both sides. */
+ * largest of their logits shall be `target` nats above all others. begin = end: nothing. At least
+ * one visible token is a target, and one is not. */
 typedef struct {
     int64_t seen_begin, seen_end, begin, end;
     double target;
@@ -65,8 +65,9 @@ kv_status kv_pull_rows(float *query, kv_pull_result (*result)[KV_PULLS], const f
                        const kv_pull (*pulls)[KV_PULLS], int64_t rows, int64_t tokens,
                        int64_t head_dim, double softmax_scale, kv_error *err);
 
-/* Its parts. mean [D] and the lower triangle of covariance [D][D] (times tokens) of key [T][D];
- * that triangle to its Cholesky factor; and one row, whose result says whether it is reached. */
+/* Its parts. mean [D] and the lower triangle of covariance [D][D] (times tokens) of key [T][D], or
+ * KV_ENOMEM; that triangle to its Cholesky factor, in place; and the pulls of one row, query [D],
+ * in scratch [kv_pull_scratch]: true where all are reached. Thread-safe, each on its own memory. */
 kv_status kv_pull_moments(double *mean, double *covariance, const float *key, int64_t tokens,
                           int64_t head_dim, kv_error *err);
 void kv_pull_factorize(double *covariance, int64_t head_dim);
@@ -80,11 +81,7 @@ KV_EXTERN_C_END
 enum { KV_PULL_LANES = 256 };
 #define KV_PULL_TOLERANCE 1e-10 /* nats */
 
-KV_HD double kv_pull_size(double x)
-{
-    return x < 0 ? -x : x;
-}
-
+/* Of numbers; fmax is a call on the CPU. */
 KV_HD double kv_pull_larger(double x, double y)
 {
     return x > y ? x : y;
@@ -96,7 +93,7 @@ KV_HD void kv_pull_products(double *logit, double *slope, const double *query,
 {
     double a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
     int64_t i = 0;
-    KV_NO_UNROLL
+    KV_ROLLED
     for (; i + 4 <= n; i += 4) {
         const double k0 = key[i], k1 = key[i + 1], k2 = key[i + 2], k3 = key[i + 3];
         a0 += query[i] * k0, b0 += direction[i] * k0;
@@ -104,7 +101,7 @@ KV_HD void kv_pull_products(double *logit, double *slope, const double *query,
         a2 += query[i + 2] * k2, b2 += direction[i + 2] * k2;
         a3 += query[i + 3] * k3, b3 += direction[i + 3] * k3;
     }
-    KV_NO_UNROLL
+    KV_ROLLED
     for (; i < n; i++) a0 += query[i] * (double)key[i], b0 += direction[i] * (double)key[i];
     *logit = (a0 + a1) + (a2 + a3);
     *slope = (b0 + b1) + (b2 + b3);
@@ -143,7 +140,7 @@ KV_HD kv_pull_search kv_pull_begin(double largest_slope, double largest_logit, d
     s.slope = largest_slope;
     s.cuts = s.side = 0, s.is_across = false;
     /* far beyond the logits there are, one token outshouts another by chance */
-    s.limit = 100 + 10 * (largest_logit + kv_pull_size(target));
+    s.limit = 100 + 10 * (largest_logit + fabs(target));
     return s;
 }
 
@@ -154,11 +151,11 @@ KV_HD bool kv_pull_next(kv_pull_search *s)
     const double high = s->high_a;
     if (s->sign == 0) return true;
     if (!s->is_across) {
-        s->a = high + s->sign * kv_pull_larger(0.5 / s->slope, 0.05 * kv_pull_size(high));
-        return s->slope > 0 && kv_pull_size(high) * s->slope < s->limit;
+        s->a = high + s->sign * kv_pull_larger(0.5 / s->slope, 0.05 * fabs(high));
+        return s->slope > 0 && fabs(high) * s->slope < s->limit;
     }
     s->a = high - s->high_f * (high - s->low_a) / (s->high_f - s->low_f);
-    return s->cuts < MOST_CUTS && kv_pull_size(s->high_f) > KV_PULL_TOLERANCE;
+    return s->cuts < MOST_CUTS && fabs(s->high_f) > KV_PULL_TOLERANCE;
 }
 
 /* f is the distance at s->a. */
@@ -169,12 +166,12 @@ KV_HD void kv_pull_note(kv_pull_search *s, double f)
     if (!s->is_across) {
         s->low_a = s->high_a, s->low_f = s->high_f;
         s->high_a = s->a, s->high_f = f;
-        if (kv_pull_size(f) < kv_pull_size(s->closest)) s->closest = f;
+        if (fabs(f) < fabs(s->closest)) s->closest = f;
         s->is_across = is_beyond;
         return;
     }
     s->cuts++;
-    if (is_beyond || kv_pull_size(f) <= KV_PULL_TOLERANCE) {
+    if (is_beyond || fabs(f) <= KV_PULL_TOLERANCE) {
         if (s->side > 0) s->low_f /= 2;
         s->high_a = s->a, s->high_f = f, s->side = 1;
     } else {

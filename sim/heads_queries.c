@@ -19,7 +19,7 @@ static double odds_of(double mass)
     return log(mass / (1 - mass));
 }
 
-/* What query i of a head with needles [Q] is pulled to. */
+/* What query i of class `kind`, whose needle is token `needle`, is pulled to. */
 static void list_row(kv_pull pulls[KV_PULLS], const kv_heads *heads, int64_t i, uint8_t kind,
                      int64_t needle)
 {
@@ -54,14 +54,12 @@ void kv_heads_list_pulls(const void *context, int64_t kv_head, kv_pull (*pulls)[
     }
 }
 
-static kv_status out_of_reach(const kv_heads *heads, int64_t kv_head, int64_t row,
-                              const kv_pull pulls[KV_PULLS], const kv_pull_result result[KV_PULLS],
-                              kv_error *err)
+static kv_status out_of_reach(const kv_heads *heads, int64_t kv_head, int64_t row, int i,
+                              const kv_pull *pull, const kv_pull_result *result, kv_error *err)
 {
     const kv_heads_config *const config = &heads->config;
-    int const i = result[OF_SINKS].is_reached ? OF_CLASS : OF_SINKS;
-    double const closest = pulls[i].target + result[i].away;
-    bool const is_margin = pulls[i].is_margin;
+    double const closest = pull->target + result->away;
+    bool const is_margin = pull->is_margin;
     return KV_FAIL(err, KV_EREQUEST,
                    "heads: layer %lld, kv head %lld, query row %lld: %s %g cannot be reached, only "
                    "%.3g; keys of the target tokens are too close to the others%s",
@@ -97,7 +95,7 @@ kv_status kv_heads_shape_queries(kv_heads *heads, int64_t kv_head, float *query,
     for (int64_t row = 0; row < rows; row++)
         for (int i = 0; i < KV_PULLS; i++)
             if (!result[row][i].is_reached)
-                KV_TRY(out_of_reach(heads, kv_head, row, pulls[row], result[row], err));
+                KV_TRY(out_of_reach(heads, kv_head, row, i, &pulls[row][i], &result[row][i], err));
 done:
     kv_free(key);
     kv_free(pulls);

@@ -5,10 +5,10 @@
  * whole, as on the CPU, since total variation and top-k need them. Codes, scales, dequantized
  * values, logits and weights are the CPU's bits, and so are outputs over up to KV_CUDA_SPLIT tokens
  * (plan.h); sums in double differ in their order. Where a number is not finite or does not fit its
- * storage the CPU is asked, so that both say the same.
+ * storage, or a query's target is out of reach, the CPU is asked, so that both say the same.
  *
- * One evaluation at a time is on the device; callers of other threads wait. `threads` draw the
- * queries. The kernels are a module of their own (device.h), found by load.h. */
+ * One evaluation at a time is on the device; callers of other threads wait. `threads` are the
+ * host's, for its part. The kernels are a module of their own (device.h), found by load.h. */
 #ifndef KVANT_KERNELS_CUDA_CUDA_H
 #define KVANT_KERNELS_CUDA_CUDA_H
 

@@ -21,7 +21,7 @@
 KV_EXTERN_C_BEGIN
 
 /* Changes whenever this header does, or what of scheme.h, scale.h and pull.h kernels read. */
-enum { KV_CUDA_VERSION = 2 };
+enum { KV_CUDA_VERSION = 3 };
 
 typedef struct {
     char name[256];
@@ -36,8 +36,7 @@ typedef struct {
 enum {
     KV_CUDA_NOT_FINITE = 1, /* NaN or infinity in the tensor, or after the transforms */
     KV_CUDA_UNFIT = 2,      /* a number that its 16-bit or block storage cannot hold */
-    KV_CUDA_OVERFLOW = 4,   /* a range or a dequantized value beyond float */
-    KV_CUDA_UNREACHED = 8   /* a query's target out of reach */
+    KV_CUDA_OVERFLOW = 4    /* a range or a dequantized value beyond float */
 };
 
 /* ---- generate.cu, rotate.cu ---- */
@@ -85,7 +84,7 @@ typedef struct {
 
 /* Pulls rows [first_row, first_row + n) of each head as pull.h says: query [heads][rows][D] in
  * place, result and pulls [heads][rows][KV_PULLS], factor [heads][D][D] of the covariance, scratch
- * [heads][n][kv_pull_scratch(T, D)]. flags UNREACHED. */
+ * [heads][n][kv_pull_scratch(T, D)]. */
 typedef struct {
     float *query;
     kv_pull_result *result;
@@ -95,7 +94,6 @@ typedef struct {
     const double *sum, *factor;
     int64_t heads, rows, first_row, n, tokens, head_dim;
     double softmax_scale;
-    uint32_t *flags;
 } kv_cuda_pull;
 
 /* ---- fits: prepare.cu, channels.cu, extremes.cu, select.cu, search.cu, scales.cu ---- */
@@ -140,6 +138,11 @@ typedef struct {
     kv_cuda_tiles tiles;
     int32_t is_asymmetric;
 } kv_cuda_extremes;
+
+static inline int64_t kv_cuda_tile_count(const kv_cuda_tiles *t)
+{
+    return (t->spans_heads ? 1 : t->heads) * t->rows * t->columns;
+}
 
 /* Most elements of a tile. */
 static inline int64_t kv_cuda_tile_elements(const kv_cuda_tiles *t)

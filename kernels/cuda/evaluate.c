@@ -8,7 +8,7 @@
  *
  * Work rows of a block: the exact ones, then those of the group's key schemes. Out rows: the exact
  * ones, then pair by pair, by value scheme. Where a kernel flags a number that must not be, the CPU
- * backend says what and where. */
+ * backend says what and where, and the source where a query's target is out of reach. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -27,6 +27,8 @@ typedef struct {
     kv_cuda_attention a;
     uint32_t flags;
     bool is_infinite;             /* a row of logits is beyond float */
+    bool are_reached;             /* the queries' targets */
+    int threads;                  /* of the host */
     int64_t first_row, first_key; /* of the block, of the group */
     int64_t *out_pair;            /* [outs] pair of each out row's scheme, -1 for exact ones */
     int64_t *first_out;           /* [n_values + 1] out rows of each value scheme */
@@ -361,7 +363,8 @@ static kv_status run_wave(evaluating *e, int64_t first, kv_error *err)
     size_t const mark = e->a.wave.memory.n;
     uint32_t flags = 0;
     KV_TRY(kv_cuda_attention_load(&e->a, first, err));
-    KV_TRY(kv_cuda_queries(e->a.query, &e->a.wave, err));
+    KV_TRY(kv_cuda_queries(e->a.query, &e->are_reached, &e->a.wave, e->threads, err));
+    if (!e->are_reached) goto done;
     KV_TRY(describe(e, err));
     KV_TRY(kv_cuda_attention_fit(&e->a, err));
     KV_TRY(kv_cuda_wave_flags(&flags, &e->a.wave, err));
@@ -376,16 +379,33 @@ done:
     return status;
 }
 
-/* Numbers that must not be, or targets out of reach: the CPU meets them, too, and names them. */
-static kv_status ask_cpu(const evaluating *e, int threads, kv_error *err)
+/* Targets out of reach: the source meets them, too, and names them. */
+static kv_status ask_source(const evaluating *e, kv_error *err)
+{
+    kv_status status = KV_OK;
+    const kv_source *const source = &e->layer->source;
+    int64_t const size = e->measured->rows * e->layer->head_dim;
+    float *query = NULL;
+    KV_TRY(kv_allocate((void **)&query, (size_t)size, sizeof *query, err));
+    for (int64_t g = 0; g < e->layer->kv_heads; g++)
+        KV_TRY(source->query(source->context, g, query, err));
+    KV_TRY(
+        KV_FAIL(err, KV_ENUMERIC,
+                "targets of queries are out of the CUDA device's reach where the CPU meets them"));
+done:
+    kv_free(query);
+    return status;
+}
+
+/* Numbers that must not be: the CPU finds them, too, and names them. */
+static kv_status ask_cpu(const evaluating *e, kv_error *err)
 {
     kv_status status = KV_OK;
     kv_measurements *again = NULL;
     KV_TRY(kv_measurements_create(&again, e->layer, e->evaluation, err));
-    KV_TRY(kv_cpu_evaluate(e->layer, e->evaluation, threads, again, err));
+    KV_TRY(kv_cpu_evaluate(e->layer, e->evaluation, e->threads, again, err));
     KV_TRY(KV_FAIL(err, KV_ENUMERIC,
-                   "the CUDA device met numbers beyond float, or targets out of reach, where the "
-                   "CPU meets none"));
+                   "the CUDA device met numbers beyond float where the CPU meets none"));
 done:
     kv_measurements_free(again);
     return status;
@@ -408,21 +428,26 @@ kv_status kv_cuda_evaluate_with(const kv_cuda_options *options, const kv_layer *
                                 kv_error *err)
 {
     kv_status status = KV_OK;
-    evaluating e = {.layer = layer, .evaluation = evaluation, .measured = out};
+    evaluating e = {.layer = layer,
+                    .evaluation = evaluation,
+                    .measured = out,
+                    .are_reached = true,
+                    .threads = threads};
     const kv_cuda_module *cuda = NULL;
     bool is_begun = false;
     KV_TRY(kv_evaluation_check(layer, evaluation, err));
     KV_TRY(kv_cuda_begin(&cuda, err));
     is_begun = true;
     KV_TRY(create(&e, options, cuda, err));
-    for (int64_t first = 0; first < layer->kv_heads && !e.flags && !e.is_infinite;
+    for (int64_t first = 0; first < layer->kv_heads && e.are_reached && !e.flags && !e.is_infinite;
          first += e.a.plan.heads)
         KV_TRY(run_wave(&e, first, err));
     set_totals(&e);
 done:
     free_all(&e);
     if (is_begun) kv_cuda_end();
-    if (status == KV_OK && (e.flags || e.is_infinite)) status = ask_cpu(&e, threads, err);
+    if (status == KV_OK && !e.are_reached) status = ask_source(&e, err);
+    if (status == KV_OK && (e.flags || e.is_infinite)) status = ask_cpu(&e, err);
     return status;
 }
 

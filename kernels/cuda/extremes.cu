@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS) finish_extremes(const kv_cuda_extreme
 kv_status kv_cuda_launch_extremes(const kv_cuda_extremes *a, kv_error *err)
 {
     const kv_cuda_tiles *t = &a->tiles;
-    const int64_t tiles = kv_tiles_of(t);
+    const int64_t tiles = kv_cuda_tile_count(t);
     if (tiles < 1) return KV_OK;
     const unsigned lanes = (unsigned)kv_tile_lanes(t);
     const int64_t row = (t->columns * lanes + KV_WARP - 1) / KV_WARP * KV_WARP;

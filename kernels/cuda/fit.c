@@ -474,7 +474,7 @@ kv_cuda_fit_bytes kv_cuda_fit_size(const kv_layer *layer, const kv_quantizer *q)
     bool const is_changed = has_outliers || has_transforms(q, KV_TRANSFORM_COUNT);
     int64_t const tiles = kv_grid_tiles(&grid), kept = has_outliers ? kv_grid_tiles(&vectors) : 0;
     int64_t const copies = 3 * is_changed + q->static_seeds * (1 + is_changed);
+    int64_t const select = (copies + 1) * tensor / 64; /* more than what parts of tiles meet in */
     return (kv_cuda_fit_bytes){.kept = 8 * (tiles + kept) + 12 * d,
-                               .working =
-                                   copies * tensor + tensor / 64 + 32 * (tiles + kept) + 24 * d};
+                               .working = copies * tensor + select + 32 * (tiles + kept) + 24 * d};
 }

@@ -1,5 +1,5 @@
-/* How an evaluation is cut: see plan.h. Sizes are sums of what evaluate.c and attend.c take; what
- * is small beside a tensor is covered by the part kept free. */
+/* How an evaluation is cut: see plan.h. Sizes are sums of what evaluate.c, attend.c and queries.c
+ * take; what is small beside a tensor is covered by the part kept free. */
 #include "kernels/cuda/plan.h"
 
 #include "kernels/cuda/fit.h"
@@ -69,8 +69,7 @@ static needs needs_of(const kv_cuda_plan *plan, const kv_layer *layer, const kv_
     n.head += working;
     n.fixed = fixed_bytes(layer) + (n_keys + n_values) * 2 * (int64_t)sizeof(kv_cuda_scheme);
     n.row = plan->stride * (int64_t)sizeof(float) +
-            (int64_t)(sizeof(kv_cuda_row) + sizeof(kv_cuda_comparison)) +
-            layer->head_dim * (int64_t)sizeof(float) + 32;
+            (int64_t)(sizeof(kv_cuda_row) + sizeof(kv_cuda_comparison)) + 32;
     n.out = plan->splits * layer->head_dim * (int64_t)sizeof(float) +
             layer->head_dim * (int64_t)sizeof(float) + 24;
     return n;
@@ -172,6 +171,7 @@ kv_status kv_cuda_plan_evaluation(kv_cuda_plan *plan, const kv_cuda_options *opt
     cut_tokens(plan, options, span_of(layer, layer->query_position, layer->queries));
     needs n = needs_of(plan, layer, e->keys, e->n_keys, e->values, e->n_values,
                        kv_cuda_queries_size(layer));
+    n.head += rows * layer->head_dim * (int64_t)sizeof(float); /* queries */
     n.n_pairs = e->n_pairs;
     return fit_in(plan, options, &n, rows, free_bytes, err);
 }
@@ -184,6 +184,7 @@ kv_status kv_cuda_plan_attention(kv_cuda_plan *plan, const kv_cuda_options *opti
     *plan = (kv_cuda_plan){0};
     cut_tokens(plan, options, span_of(layer, &a->position, 1));
     needs n = needs_of(plan, layer, a->keys, a->n_keys, a->values, a->n_values, 0);
-    n.n_keys = n.n_values = n.n_pairs = 0; /* a row has one of each */
+    n.head += rows * layer->head_dim * (int64_t)sizeof(float); /* queries */
+    n.n_keys = n.n_values = n.n_pairs = 0;                     /* a row has one of each */
     return fit_in(plan, options, &n, rows, free_bytes, err);
 }

@@ -85,8 +85,8 @@ static __device__ __forceinline__ kv_pull_search project(const row &r, const kv_
         double l, s;
         kv_pull_products(&l, &s, r.query, r.direction, r.key + t * r.head_dim, r.head_dim);
         r.logit[t] = l *= r.softmax_scale, r.slope[t] = s *= r.softmax_scale;
-        logit = kv_pull_larger(logit, kv_pull_size(l));
-        slope = kv_pull_larger(slope, kv_pull_size(s));
+        logit = kv_pull_larger(logit, fabs(l));
+        slope = kv_pull_larger(slope, fabs(s));
     }
     logit = largest_of_all(logit, shared[0]);
     slope = largest_of_all(slope, shared[1]);
@@ -142,7 +142,7 @@ static __device__ __forceinline__ kv_pull_result pull_to(const row &r, const kv_
                 r.query[c] += s.high_a * r.direction[c];
             return {s.high_a, s.high_f, 1};
         }
-        if (kv_pull_size(s.closest) < kv_pull_size(away)) away = s.closest;
+        if (fabs(s.closest) < fabs(away)) away = s.closest;
     } while ((n /= 2) > 0);
     return {0, away, 0};
 }
@@ -169,9 +169,7 @@ __global__ void __launch_bounds__(THREADS, 3) pull(const kv_cuda_pull a)
         const kv_pull to = a.pulls[at * KV_PULLS + i];
         kv_pull_result result = {0, 0, 1};
         if (to.begin < to.end) result = pull_to(r, to, shared);
-        if (threadIdx.x > 0) continue;
-        a.result[at * KV_PULLS + i] = result;
-        if (!result.is_reached) atomicOr(a.flags, (uint32_t)KV_CUDA_UNREACHED);
+        if (threadIdx.x == 0) a.result[at * KV_PULLS + i] = result;
     }
 #pragma unroll 1
     for (int64_t c = threadIdx.x; c < d; c += THREADS) a.query[at * d + c] = (float)r.query[c];

@@ -79,7 +79,7 @@ done:
 /* ---- pulled ---- */
 
 /* The Cholesky factors of the heads' covariances, in place; the host makes them. */
-static kv_status factorize(double *covariance, const kv_cuda_wave *w, kv_error *err)
+static kv_status factorize(double *covariance, const kv_cuda_wave *w, int threads, kv_error *err)
 {
     kv_status status = KV_OK;
     int64_t const d = w->layer->head_dim, size = d * d;
@@ -87,6 +87,7 @@ static kv_status factorize(double *covariance, const kv_cuda_wave *w, kv_error *
     double *host = NULL;
     KV_TRY(kv_allocate3((void **)&host, (size_t)w->heads, (size_t)size, 1, sizeof *host, err));
     KV_TRY(w->cuda->download(host, covariance, bytes, err));
+#pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t h = 0; h < w->heads; h++) kv_pull_factorize(host + h * size, d);
     KV_TRY(w->cuda->upload(covariance, host, bytes, err));
 done:
@@ -94,8 +95,9 @@ done:
     return status;
 }
 
-/* Sums of the heads' channels [heads][D] and the factors. */
-static kv_status take_moments(double **sum, double **factor, kv_cuda_wave *w, kv_error *err)
+/* Sums of the heads' channels [heads][D] and the factors, with zeros above their diagonals. */
+static kv_status take_moments(double **sum, double **factor, kv_cuda_wave *w, int threads,
+                              kv_error *err)
 {
     kv_status status = KV_OK;
     const kv_layer *const l = w->layer;
@@ -116,7 +118,7 @@ static kv_status take_moments(double **sum, double **factor, kv_cuda_wave *w, kv
                                          .head_dim = d};
     KV_TRY(w->cuda->channels(&add, err));
     KV_TRY(w->cuda->covariance(&multiply, err));
-    KV_TRY(factorize(*factor, w, err));
+    KV_TRY(factorize(*factor, w, threads, err));
 done:
     return status;
 }
@@ -142,9 +144,10 @@ static int64_t rows_at_once(const kv_layer *l)
     return rows < some ? rows : some;
 }
 
-static kv_status pull(float *query, kv_cuda_wave *w, kv_error *err)
+static kv_status pull(float *query, bool *are_reached, kv_cuda_wave *w, int threads, kv_error *err)
 {
     kv_status status = KV_OK;
+    kv_pull_result *result = NULL;
     const kv_layer *const l = w->layer;
     int64_t const rows = group_of(l) * l->queries, step = rows_at_once(l);
     double *sum, *factor;
@@ -155,12 +158,12 @@ static kv_status pull(float *query, kv_cuda_wave *w, kv_error *err)
                       .rows = rows,
                       .tokens = l->tokens,
                       .head_dim = l->head_dim,
-                      .softmax_scale = l->softmax_scale,
-                      .flags = w->flags};
-    KV_TRY(take_moments(&sum, &factor, w, err));
+                      .softmax_scale = l->softmax_scale};
+    int64_t const results = w->heads * rows * KV_PULLS;
+    KV_TRY(kv_allocate((void **)&result, (size_t)results, sizeof *result, err));
+    KV_TRY(take_moments(&sum, &factor, w, threads, err));
     KV_TRY(take_pulls(&pulls, w, rows, err));
-    KV_TRY(kv_cuda_take((void **)&a.result, &w->memory, w->heads * rows * KV_PULLS,
-                        sizeof *a.result, err));
+    KV_TRY(kv_cuda_take((void **)&a.result, &w->memory, results, sizeof *a.result, err));
     KV_TRY(kv_cuda_take((void **)&a.scratch, &w->memory,
                         w->heads * step * kv_pull_scratch(l->tokens, l->head_dim),
                         sizeof *a.scratch, err));
@@ -169,18 +172,23 @@ static kv_status pull(float *query, kv_cuda_wave *w, kv_error *err)
         a.n = rows - a.first_row < step ? rows - a.first_row : step;
         KV_TRY(w->cuda->pull(&a, err));
     }
+    KV_TRY(w->cuda->download(result, a.result, results * (int64_t)sizeof *result, err));
+    for (int64_t i = 0; i < results; i++) *are_reached = *are_reached && result[i].is_reached;
 done:
+    kv_free(result);
     return status;
 }
 
 /* ---- both ---- */
 
-kv_status kv_cuda_queries(float *query, kv_cuda_wave *w, kv_error *err)
+kv_status kv_cuda_queries(float *query, bool *are_reached, kv_cuda_wave *w, int threads,
+                          kv_error *err)
 {
     kv_status status = KV_OK;
     size_t const mark = w->memory.n;
     KV_TRY(w->layer->source.recipe ? generate(query, w, err) : load(query, w, err));
-    if (w->layer->source.pulling) KV_TRY(pull(query, w, err));
+    *are_reached = true;
+    if (w->layer->source.pulling) KV_TRY(pull(query, are_reached, w, threads, err));
 done:
     kv_cuda_give_back(&w->memory, mark);
     return status;

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search
 kv_status kv_cuda_launch_search(const kv_cuda_search *a, kv_error *err)
 {
     const kv_cuda_tiles *t = &a->tiles;
-    const int64_t tiles = kv_tiles_of(t);
+    const int64_t tiles = kv_cuda_tile_count(t);
     if (tiles < 1) return KV_OK;
     const int width = t->tile_channels < CHANNELS ? (int)t->tile_channels : CHANNELS;
     const int items = (KV_CLIP_FACTORS * width + KV_WARP - 1) / KV_WARP * KV_WARP;

@@ -9,6 +9,7 @@
  *  find_statistics  grid (tiles), block 128 or, for tiles of more than SMALL elements, 1024
  *  count_part       grid (tiles, parts), block 1024
  *  find_digit       grid (tiles), block 128
+ *  find_percentiles grid (tiles / 256), block 256
  * Shared 4 KiB (find_digit: none); registers: at most 32 (find_digit: 40). */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tiles.cuh"
@@ -164,20 +165,21 @@ __global__ void __launch_bounds__(FEW) find_digit(const kv_cuda_select a, int le
 
 static kv_status select_in_parts(const kv_cuda_select &a, unsigned tiles, kv_error *err)
 {
-    kv_status status = KV_OK;
-    for (int left = FIRST; left >= 0 && status == KV_OK; left -= BITS) {
+    for (int left = FIRST; left != -BITS; left -= BITS) {
         count_part<<<dim3(tiles, (unsigned)a.parts), MANY>>>(a, left, kv_tile_lanes(&a.tiles));
-        status = kv_cuda_launched("select (count_part)", err);
+        kv_status status = kv_cuda_launched("select (count_part)", err);
         if (status != KV_OK) return status;
         find_digit<<<tiles, FEW>>>(a, left);
         status = kv_cuda_launched("select (find_digit)", err);
+        if (status != KV_OK) return status;
     }
-    return status;
+    return KV_OK;
 }
 
 kv_status kv_cuda_launch_select(const kv_cuda_select *a, kv_error *err)
 {
-    const int64_t tiles = kv_tiles_of(&a->tiles), elements = kv_cuda_tile_elements(&a->tiles);
+    const int64_t tiles = kv_cuda_tile_count(&a->tiles),
+                  elements = kv_cuda_tile_elements(&a->tiles);
     if (tiles < 1) return KV_OK;
     if (elements > UINT32_MAX)
         return KV_FAIL(err, KV_EUNSUPPORTED,

@@ -5,6 +5,7 @@
 
 #include "kernels/levels.h"
 #include "kernels/memory.h"
+#include "kernels/quantize_fit.h"
 
 /* Equal parts of n numbers, each for a block: as many as halving gives, but none is small. */
 static int64_t parts_of(int64_t n)
@@ -48,12 +49,15 @@ done:
     return status;
 }
 
-/* Blocks of a large tile: none has few elements, and few tiles still fill a device. */
+/* Blocks of a large tile: none has few elements, or threads without any, and few tiles
+ * still fill a device. */
 static int32_t select_parts(const kv_cuda_tiles *t)
 {
-    enum { LEAST = 1 << 16, MOST = 256 };
-    int64_t const parts = kv_cuda_tile_elements(t) / LEAST;
-    return (int32_t)(parts < 1 ? 1 : parts > MOST ? MOST : parts);
+    enum { LEAST = 1 << 16, MOST = 256, WARP = 32, THREADS = 1024 };
+    int64_t const tokens = kv_minimum_size(t->tile_tokens, t->tokens);
+    int64_t const of_head = tokens * kv_minimum_size(t->tile_channels, WARP) / THREADS;
+    int64_t const parts = kv_minimum_size(kv_cuda_tile_elements(t) / LEAST, of_head);
+    return (int32_t)(parts < 1 ? 1 : kv_minimum_size(parts, MOST));
 }
 
 kv_status kv_cuda_start_select(kv_cuda_select *a, kv_cuda_wave *w, kv_error *err)
@@ -61,7 +65,7 @@ kv_status kv_cuda_start_select(kv_cuda_select *a, kv_cuda_wave *w, kv_error *err
     kv_status status = KV_OK;
     kv_cuda_memory *const memory = &w->memory;
     const kv_cuda_tiles *const t = &a->tiles;
-    int64_t const tiles = (t->spans_heads ? 1 : t->heads) * t->rows * t->columns;
+    int64_t const tiles = kv_cuda_tile_count(t);
     a->parts = select_parts(t);
     KV_TRY(kv_cuda_take((void **)&a->statistics, memory, tiles * 2 * a->n, sizeof *a->statistics,
                         err));

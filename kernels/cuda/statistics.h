@@ -10,8 +10,8 @@
 kv_status kv_cuda_squares_of(double *sum, float *absmax, kv_cuda_wave *wave, const float *x,
                              kv_error *err);
 
-/* Order statistics of a->tiles: takes the arrays that kv_cuda_select fills from the wave's memory
- * and sets the parts. a has the rest. */
+/* Starts the kernel on a->tiles: sets a's statistics, elements, work and parts, with arrays of the
+ * wave's memory that the caller gives back. */
 kv_status kv_cuda_start_select(kv_cuda_select *a, kv_cuda_wave *wave, kv_error *err);
 
 /* The median of |x| (of an even count the mean of the two middle ones). */

@@ -23,11 +23,6 @@ static __device__ __forceinline__ kv_tile_part kv_tile_part_of(const kv_cuda_til
     return part;
 }
 
-static inline int64_t kv_tiles_of(const kv_cuda_tiles *t)
-{
-    return (t->spans_heads ? 1 : t->heads) * t->rows * t->columns;
-}
-
 /* How many neighbouring threads share a row of a tile: a power of two, a warp at most. */
 static inline int kv_tile_lanes(const kv_cuda_tiles *t)
 {

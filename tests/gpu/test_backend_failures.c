@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sim/heads.h"
 #include "tests/gpu/backends.h"
 
 /* ---- what is refused ---- */
@@ -238,67 +239,121 @@ static void test_shared_memory(void)
     free_layer(&m);
 }
 
-/* Both operations of one small request; messages of a failure name CUDA. */
-static void check_fault(const request *r, bool is_attention, const outcome *expected,
-                        const char *where)
+/* What is asked of a backend: attention, or an evaluation where `attention` is NULL. */
+typedef struct {
+    const char *name;
+    const kv_layer *layer;
+    const kv_evaluation *evaluation;
+    const kv_attention *attention;
+} operation;
+
+static outcome carry_out(const kv_backend *backend, const operation *o)
 {
-    const kv_layer *const l = &r->m.layer;
-    outcome found =
-        is_attention ? attend(cuda, l, &r->a, 1) : evaluate(cuda, l, &r->q.evaluation, 1);
+    return o->attention ? attend(backend, o->layer, o->attention, 1)
+                        : evaluate(backend, o->layer, o->evaluation, 1);
+}
+
+/* Of the memory's small layer both operations, and an evaluation of heads that the device makes
+ * itself, whose queries are pulled a few rows at a time. */
+enum { OPERATIONS = 3 };
+typedef struct {
+    request r;
+    kv_heads *heads;
+    operation all[OPERATIONS];
+} operations;
+
+static void make_operations(operations *o)
+{
+    static const int64_t positions[] = {2, 8, 5};
+    kv_heads_config const config = {.tokens = 9,
+                                    .head_dim = 4,
+                                    .rope = {.layout = KV_ROPE_HALF},
+                                    .queries = 3,
+                                    .query_position = {3, (int64_t *)positions},
+                                    .kv_heads = 1,
+                                    .query_gain = 1,
+                                    .class_share = {0.34, 0.33, 0.33},
+                                    .local_span = 2,
+                                    .local_mass = 0.4,
+                                    .needle_depth = 0.6,
+                                    .needle_margin = 0.5,
+                                    .outliers = {.scale = 1},
+                                    .value_outliers = {.scale = 1}};
+    kv_error err = {0};
+    make_request(&o->r, &(shape){9, 4, 1, 1, 1, 0, true}, 2, 8, 2, 0);
+    CHECK(kv_heads_create(&o->heads, &config, 0, 1, &err) == KV_OK, "%s", err.message);
+    const kv_layer *const l = &o->r.m.layer;
+    const kv_evaluation *const e = &o->r.q.evaluation;
+    o->all[0] = (operation){"evaluation", l, e, NULL};
+    o->all[1] = (operation){"attention", l, NULL, &o->r.a};
+    o->all[2] = (operation){"evaluation of heads", kv_heads_layer(o->heads), e, NULL};
+}
+
+static void free_operations(operations *o)
+{
+    free_request(&o->r);
+    kv_heads_free(o->heads);
+}
+
+/* Messages of a failure name CUDA; the next time all is well. */
+static void check_fault(const operation *o, const outcome *expected, const char *where)
+{
+    outcome found = carry_out(cuda, o);
     CHECK(found.status == KV_ENOMEM || found.status == KV_EUNSUPPORTED, "%s: status %d", where,
           (int)found.status);
     CHECK(strstr(found.err.message, "CUDA"), "%s: %s", where, found.err.message);
     check_nothing_left(where);
     free_outcome(&found);
     gpu.fail(GPU_ANY, 0);
-    found = is_attention ? attend(cuda, l, &r->a, 1) : evaluate(cuda, l, &r->q.evaluation, 1);
-    compare_outcomes(&found, expected, l, where);
+    found = carry_out(cuda, o);
+    compare_outcomes(&found, expected, o->layer, where);
     free_outcome(&found);
+}
+
+static void check_faults(const operation *o)
+{
+    static const char *const names[] = {"allocation", "copy", "launch"};
+    outcome expected = carry_out(cpu, o);
+    CHECK(expected.status == KV_OK, "%s: %s", o->name, expected.err.message);
+    for (int kind = GPU_MALLOC; kind <= GPU_LAUNCH; kind++) {
+        gpu.fail(GPU_ANY, 0);
+        outcome found = carry_out(cuda, o);
+        int const calls = gpu.calls((gpu_call)kind);
+        compare_outcomes(&found, &expected, o->layer, "before faults");
+        free_outcome(&found);
+        CHECK(calls > 0, "no %s", names[kind]);
+        for (int k = 1; k <= calls; k++) {
+            char where[80];
+            snprintf(where, sizeof where, "%s %d of %d fails in %s", names[kind], k, calls,
+                     o->name);
+            gpu.fail((gpu_call)kind, k);
+            check_fault(o, &expected, where);
+        }
+    }
+    free_outcome(&expected);
 }
 
 static void test_faults(void)
 {
-    static const char *const names[] = {"allocation", "copy", "launch"};
-    static request r;
-    make_request(&r, &(shape){9, 4, 1, 1, 1, 0, true}, 2, 8, 2, 0);
-    for (int is_attention = 0; is_attention < 2; is_attention++) {
-        const kv_layer *const l = &r.m.layer;
-        outcome expected =
-            is_attention ? attend(cpu, l, &r.a, 1) : evaluate(cpu, l, &r.q.evaluation, 1);
-        for (int kind = GPU_MALLOC; kind <= GPU_LAUNCH; kind++) {
-            gpu.fail(GPU_ANY, 0);
-            outcome found =
-                is_attention ? attend(cuda, l, &r.a, 1) : evaluate(cuda, l, &r.q.evaluation, 1);
-            int const calls = gpu.calls((gpu_call)kind);
-            compare_outcomes(&found, &expected, l, "before faults");
-            free_outcome(&found);
-            CHECK(calls > 0, "no %s", names[kind]);
-            for (int k = 1; k <= calls; k++) {
-                char where[64];
-                snprintf(where, sizeof where, "%s %d of %d fails%s", names[kind], k, calls,
-                         is_attention ? " in attention" : "");
-                gpu.fail((gpu_call)kind, k);
-                check_fault(&r, is_attention, &expected, where);
-            }
-        }
-        free_outcome(&expected);
-    }
-    free_request(&r);
+    static operations o;
+    make_operations(&o);
+    for (int i = 0; i < OPERATIONS; i++) check_faults(&o.all[i]);
+    free_operations(&o);
 }
 
 /* Allocations of the host that fail. */
 static void test_host_memory(void)
 {
-    static request r;
-    make_request(&r, &(shape){9, 4, 1, 1, 1, 0, true}, 2, 8, 2, 0);
-    for (int is_attention = 0; is_attention < 2; is_attention++) {
+    static operations o;
+    make_operations(&o);
+    for (int i = 0; i < OPERATIONS; i++) {
         long made = 1;
         for (long k = -1; k < made; k++) {
-            char where[64];
-            snprintf(where, sizeof where, "host allocation %ld of %ld", k, made);
+            char where[80];
+            snprintf(where, sizeof where, "host allocation %ld of %ld in %s", k, made,
+                     o.all[i].name);
             kv_fail_allocation(k);
-            outcome found = is_attention ? attend(cuda, &r.m.layer, &r.a, 1)
-                                         : evaluate(cuda, &r.m.layer, &r.q.evaluation, 1);
+            outcome found = carry_out(cuda, &o.all[i]);
             if (k < 0) made = kv_fail_allocation(-1);
             CHECK(found.status == (k < 0 ? KV_OK : KV_ENOMEM), "%s: status %d", where,
                   (int)found.status);
@@ -307,7 +362,7 @@ static void test_host_memory(void)
         }
         kv_fail_allocation(-1);
     }
-    free_request(&r);
+    free_operations(&o);
 }
 
 /* ---- no device ---- */

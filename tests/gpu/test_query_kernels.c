@@ -113,6 +113,30 @@ static void find_moments(double *sum, double *factor, double *mean, const pulls 
     }
 }
 
+/* What a row was found to be; whether its pulls are reached. */
+static bool check_row(const pulls *p, const kv_pull_keys *keys, int64_t row, const double *found,
+                      const kv_pull_result result[KV_PULLS], const float *query)
+{
+    int64_t const d = p->head_dim, each = kv_pull_scratch(p->tokens, d);
+    double *const expected = malloc((size_t)each * sizeof *expected);
+    kv_pull_result wanted[KV_PULLS];
+    char what[120];
+    snprintf(what, sizeof what, "%s, row %d", p->what, (int)row);
+    memset(expected, 0x77, (size_t)each * sizeof *expected);
+    bool const is_reached = kv_pull_row(p->query + row * d, wanted, expected, keys, p->pulls[row]);
+    compare(what, "scratch", found, expected, each);
+    for (int k = 0; k < KV_PULLS; k++) {
+        compare(what, "factor", &result[k].factor, &wanted[k].factor, 1);
+        compare(what, "distance", &result[k].away, &wanted[k].away, 1);
+        CHECK(result[k].is_reached == wanted[k].is_reached, "%s: reached", what);
+    }
+    for (int64_t c = 0; c < d; c++)
+        CHECK(kv_float_bits(query[c]) == kv_float_bits(p->query[row * d + c]), "%s: channel %d",
+              what, (int)c);
+    free(expected);
+    return is_reached;
+}
+
 /* Frees p. A launch has `step` rows. */
 static void check_pulls(emulated *e, pulls p, int64_t step)
 {
@@ -124,10 +148,8 @@ static void check_pulls(emulated *e, pulls p, int64_t step)
     double *const sum = malloc(of_channels), *const mean = malloc(of_channels);
     double *const factor = malloc(of_channels * (size_t)d);
     double *const found = malloc(scratch_bytes);
-    double *const expected = malloc((size_t)each * sizeof *expected);
     float *const query = malloc(query_bytes);
     kv_pull_result(*const result)[KV_PULLS] = malloc(result_bytes);
-    uint32_t flags = 0;
     bool are_reached = true;
     find_moments(sum, factor, mean, &p, e);
     kv_cuda_pull a = {.query = to_device(e, p.query, query_bytes),
@@ -141,8 +163,7 @@ static void check_pulls(emulated *e, pulls p, int64_t step)
                       .rows = p.rows,
                       .tokens = p.tokens,
                       .head_dim = d,
-                      .softmax_scale = 1 / sqrt((double)d),
-                      .flags = to_device(e, &flags, sizeof flags)};
+                      .softmax_scale = 1 / sqrt((double)d)};
     for (; a.first_row < p.rows; a.first_row += step) {
         a.n = p.rows - a.first_row < step ? p.rows - a.first_row : step;
         memset(found, 0x77, scratch_bytes);
@@ -157,26 +178,12 @@ static void check_pulls(emulated *e, pulls p, int64_t step)
             const kv_pull_keys keys = {
                 p.key + head * p.tokens * d, p.tokens, d, a.softmax_scale, mean + head * d,
                 factor + head * d * d};
-            kv_pull_result wanted[KV_PULLS];
-            char what[120];
-            snprintf(what, sizeof what, "%s, head %d, row %d", p.what, (int)head, (int)row);
-            memset(expected, 0x77, (size_t)each * sizeof *expected);
-            are_reached &= kv_pull_row(p.query + row * d, wanted, expected, &keys, p.pulls[row]);
-            compare(what, "scratch", found + i * each, expected, each);
-            for (int k = 0; k < KV_PULLS; k++) {
-                compare(what, "factor", &result[row][k].factor, &wanted[k].factor, 1);
-                compare(what, "distance", &result[row][k].away, &wanted[k].away, 1);
-                CHECK(result[row][k].is_reached == wanted[k].is_reached, "%s: reached", what);
-            }
-            for (int64_t c = 0; c < d; c++)
-                CHECK(kv_float_bits(query[row * d + c]) == kv_float_bits(p.query[row * d + c]),
-                      "%s: channel %d", what, (int)c);
+            are_reached &=
+                check_row(&p, &keys, row, found + i * each, result[row], query + row * d);
         }
     }
-    to_host(e, &flags, a.flags, sizeof flags);
     CHECK(!p.expects_failure || !are_reached, "%s: all are reached", p.what);
-    CHECK(flags == (are_reached ? 0 : KV_CUDA_UNREACHED), "%s: flags %u", p.what, flags);
-    free(sum), free(mean), free(factor), free(found), free(expected), free(query), free(result);
+    free(sum), free(mean), free(factor), free(found), free(query), free(result);
     free(p.key), free(p.query), free(p.pulls);
     give_back(e);
 }
