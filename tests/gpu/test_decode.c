@@ -91,7 +91,8 @@ static void check_stages(emulated *e)
 /* More blocks, butterflies and pairs than threads; and tokens that end with their tables. */
 static void check_wide(emulated *e)
 {
-    static const char *const texts[] = {"q8_0:pre-rope", "int4/token:pre-rope:hadamard=32", NULL};
+    static const char *const texts[] = {"q8_0:pre-rope", "int4/token:pre-rope:hadamard=32",
+                                        "q4_1 outliers=30", NULL};
     static const char *const power[] = {"int4/token:hadamard+signs:pre-rope", NULL};
     shape const wide = {1,
                         35,
@@ -103,9 +104,9 @@ static void check_wide(emulated *e)
                          .original_length = 64}};
     shape const full = {1, 64, 32, {.layout = KV_ROPE_HALF}};
     shape const square = {1, 33, 128, {.layout = KV_ROPE_INTERLEAVED}};
-    CHECK(check_list(e, &wide, texts) == 2, "288 channels");
+    CHECK(check_list(e, &wide, texts) == 3, "288 channels");
     CHECK(check_list(e, &square, power) == 1, "128 channels");
-    CHECK(check_list(e, &full, texts) == 2, "64 tokens");
+    CHECK(check_list(e, &full, texts) == 3, "64 tokens");
 }
 
 /* ---- edges ---- */
