@@ -201,7 +201,7 @@ static kv_pull margin(int64_t seen_begin, int64_t seen_end, int64_t token, doubl
 /* Rows of every kind: a sink and a needle, sinks and recent tokens, much and little, nothing. */
 static void check_kinds(emulated *e, int64_t heads, int64_t tokens, int64_t d, int64_t step)
 {
-    enum { ROWS = 7 };
+    enum { ROWS = 8 };
     int64_t const T = tokens;
     pulls const p = make_pulls("kinds", heads, ROWS, T, d);
     const kv_pull rows[ROWS][KV_PULLS] = {
@@ -210,8 +210,9 @@ static void check_kinds(emulated *e, int64_t heads, int64_t tokens, int64_t d, i
         {mass(0, T, 2, 3, 0.001)},
         {{.seen_end = T}, margin(0, T, T - 1, -3)},
         {mass(T / 3, T - 2, T / 3, T / 3 + 2, 0.9), margin(T / 3, T - 2, T / 3, 0.25)},
-        {{.seen_end = T}, {.seen_end = T}},
-        {mass(1, T, T - 2, T, 0.02), mass(1, T, 1, 3, 0.02)}};
+        {{.seen_end = T}, {0, T, T / 5, T / 5 + T / 2 + 1, 0.5, 1}},
+        {mass(1, T, T - 2, T, 0.02), mass(1, T, 1, 3, 0.02)},
+        {{.seen_end = T}, {.seen_end = T}}};
     for (int64_t i = 0; i < heads * ROWS; i++) memcpy(p.pulls[i], rows[i % ROWS], sizeof rows[0]);
     check_pulls(e, p, step);
 }
@@ -266,19 +267,37 @@ static void check_constant(emulated *e)
     check_pulls(e, p, ROWS);
 }
 
-/* A target that comes nearer as long as the search goes on, which a loud token decides that is not
- * its thread's last. */
-static void check_limit(emulated *e)
+/* Targets that come nearer as long as the search goes on, which a loud token decides that is not
+ * its thread's last, whatever its sign. */
+static void check_limit(emulated *e, int64_t d)
 {
-    enum { T = 300, D = 2, LOUD = 40 };
-    pulls p = make_pulls("limit", 1, 1, T, D);
-    for (int i = 0; i < T * D; i++) p.key[i] = 0.01f * normal(5, i);
-    for (int t = 5; t < 8; t++) p.key[t * D] = t < 7 ? 1 : 0.999f, p.key[t * D + 1] = 0;
-    p.key[LOUD * D + 1] = 50;
-    p.query[0] = 0.1f, p.query[1] = 3;
-    p.pulls[0][1] = mass(0, T, 5, 6, 0.9);
+    enum { T = 300, LOUD = 40, ROWS = 2 };
+    pulls p = make_pulls("limit", 1, ROWS, T, d);
+    for (int64_t i = 0; i < T * d; i++) p.key[i] = 0.01f * normal(5, i);
+    for (int64_t t = 5; t < 8; t++) {
+        for (int64_t c = 0; c < d; c++) p.key[t * d + c] = 0;
+        p.key[t * d] = t < 7 ? 1 : 0.999f;
+    }
+    p.key[LOUD * d + 1] = 50;
+    for (int row = 0; row < ROWS; row++) {
+        p.query[row * d] = 0.1f, p.query[row * d + 1] = row ? -3 : 3;
+        p.pulls[row][1] = mass(0, T, 5, 6, 0.9);
+    }
     p.expects_failure = true;
-    check_pulls(e, p, 1);
+    check_pulls(e, p, ROWS);
+}
+
+/* Two tokens or three: what the distance is made of is rounded last. */
+static void check_few(emulated *e, int64_t tokens)
+{
+    enum { ROWS = 60 };
+    pulls p = make_pulls("few", 1, ROWS, tokens, 1);
+    for (int i = 0; i < ROWS; i++) {
+        double const odds = 2 * (double)normal(8, i);
+        int64_t const token = p.key[0] > p.key[tokens - 1] ? 0 : tokens - 1;
+        p.pulls[i][i % 2] = mass(0, tokens, token, token + 1, 1 / (1 + exp(odds)));
+    }
+    check_pulls(e, p, ROWS);
 }
 
 /* Logits so large that their rounding is more than the tolerance: the search ends all the same. */
@@ -307,7 +326,10 @@ int main(int argc, char **argv)
     check_unreachable(&e);
     check_halves(&e);
     check_kinds(&e, 1, 20, 33, 5);
-    check_limit(&e);
+    check_limit(&e, 2);
+    check_limit(&e, 5);
+    check_few(&e, 2);
+    check_few(&e, 3);
     check_loud(&e);
     check_kinds(&e, 1, 15, 300, 7);
     check_lanes(&e);
