@@ -21,7 +21,7 @@
 KV_EXTERN_C_BEGIN
 
 /* Changes whenever this header does, or what of scheme.h, scale.h and pull.h kernels read. */
-enum { KV_CUDA_VERSION = 3 };
+enum { KV_CUDA_VERSION = 4 };
 
 typedef struct {
     char name[256];
@@ -189,6 +189,7 @@ typedef struct {
  * and order of sums are ranges/mse.c's and clip.h's. global may be NULL (not e4m3 storage). */
 typedef struct {
     float *low, *high;
+    double *error; /* [tiles] of the best factor, or NULL */
     kv_cuda_tiles tiles;
     int32_t format;
     kv_scale_rule rule;

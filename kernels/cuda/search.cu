@@ -91,12 +91,12 @@ static __device__ __forceinline__ void fill_grids(grid *grids, const kv_cuda_sea
 }
 
 /* The first factor with the least error. */
-static __device__ __forceinline__ float best_factor(const double *error)
+static __device__ __forceinline__ int best_factor(const double *error)
 {
     int best = 0;
 #pragma unroll 1
     for (int k = 1; k < KV_CLIP_FACTORS; k++) best = error[k] < error[best] ? k : best;
-    return kv_clip_factor(best);
+    return best;
 }
 
 __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search a)
@@ -127,7 +127,9 @@ __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search
     if (k < KV_CLIP_FACTORS) total[k] = sum;
     __syncthreads();
     if (k > 0) return;
-    const float f = best_factor(total);
+    const int best = best_factor(total);
+    const float f = kv_clip_factor(best);
+    if (a.error) a.error[blockIdx.x] = total[best];
     a.low[blockIdx.x] *= f;
     a.high[blockIdx.x] *= f;
 }

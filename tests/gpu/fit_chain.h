@@ -89,6 +89,15 @@ static void check_floats(const fit_chain *c, const char *what, const float *devi
     free(found), free(wanted);
 }
 
+/* Least errors of tiles, which the CPU sums in the same order. */
+static void check_errors(const fit_chain *c, const double *device, int64_t n)
+{
+    double *const found = malloc((size_t)n * sizeof *found + 1);
+    if (n > 0) to_host(c->e, found, device, (size_t)n * sizeof *found);
+    check_bits(c, "error", found, c->fit->best_error, n, sizeof *found);
+    free(found);
+}
+
 /* ---- steps ---- */
 
 static bool is_flagged(fit_chain *c)
@@ -236,7 +245,8 @@ static void find_outliers(fit_chain *c)
     check_bits(c, "kept", kept, c->fit->kept, heads, sizeof *kept);
 }
 
-static void find_range(fit_chain *c, kv_cuda_global *g)
+/* error [tiles] is set where the range is searched. */
+static void find_range(fit_chain *c, kv_cuda_global *g, double *error)
 {
     kv_cuda_tiles t = tiles_of(c, &c->fit->grid, c->q.static_seeds > 0);
     bool const is_pair = c->q.is_asymmetric;
@@ -264,8 +274,13 @@ static void find_range(fit_chain *c, kv_cuda_global *g)
         DO(c->e, extremes, &range);
     }
     DO(c->e, global, g);
-    kv_cuda_search const search = {(float *)g->low,      (float *)g->high, t,
-                                   (int32_t)c->q.format, g->rule,          g->global};
+    kv_cuda_search const search = {.low = (float *)g->low,
+                                   .high = (float *)g->high,
+                                   .error = error,
+                                   .tiles = t,
+                                   .format = (int32_t)c->q.format,
+                                   .rule = g->rule,
+                                   .global = g->global};
     if (c->q.range == KV_RANGE_MSE) DO(c->e, search, &search);
 }
 
@@ -277,6 +292,7 @@ static void find_scales(fit_chain *c)
     rule.global = NAN; /* kernels read their own */
     float *const low = floats(c, n), *const high = floats(c, n), *const scale = floats(c, n);
     float *const minimum = floats(c, n);
+    double *const error = room(c->e, (size_t)n * sizeof *error);
     bool const has_global = c->q.scale_storage == KV_SCALE_E4M3;
     float *const global = has_global ? floats(c, 1) : NULL;
     bool const marks = c->q.outliers_percent > 0;
@@ -287,7 +303,7 @@ static void find_scales(fit_chain *c)
     if (is_flagged(c)) return;
     kv_cuda_global g = {global, low, high, n, rule, c->device_flags};
     kv_cuda_scales const scales = {scale, minimum, low, high, global, n, rule, c->device_flags};
-    find_range(c, &g);
+    find_range(c, &g, error);
     DO(c->e, scales, &scales);
     if (is_flagged(c)) return;
     if (has_global) check_floats(c, "global", global, &fit->global_scale, 1, false);
@@ -295,6 +311,7 @@ static void find_scales(fit_chain *c)
     check_floats(c, "high", high, fit->high, n, true);
     check_floats(c, "scale", scale, fit->scale, n, false);
     check_floats(c, "minimum", minimum, fit->minimum, n, false);
+    if (c->q.range == KV_RANGE_MSE) check_errors(c, error, n);
 }
 
 static void fit_chain_run(fit_chain *c)

@@ -1,7 +1,7 @@
 /* The fit kernels, each on its own, against the same rules (scale.h, clip.h) or plain
  * loops on the host: wherever the largest scale is, every storage at the edges of its numbers, clip
- * factors of tiles of any size, channels' sums and tiles' extremes of numbers of every size, the
- * first transforms without the others. Usage: test_scale_kernels MODULE */
+ * factors and errors of tiles of any size, channels' sums and tiles' extremes of numbers of every
+ * size, the first transforms without the others. Usage: test_scale_kernels MODULE */
 #include <float.h>
 
 #include "kernels/clip.h"
@@ -299,6 +299,7 @@ static void run_search(emulated *e, const tiling *g, int32_t format, bool is_asy
                        int32_t storage)
 {
     static float z[SEARCH_TOKENS * SEARCH_DIM], low[2][MOST_TILES], high[2][MOST_TILES];
+    static double error[2][MOST_TILES];
     int const tiles = g->rows * g->columns;
     size_t const bytes = (size_t)tiles * sizeof(float);
     const kv_format *const f = kv_format_at((size_t)format);
@@ -317,11 +318,13 @@ static void run_search(emulated *e, const tiling *g, int32_t format, bool is_asy
         search_tile const s = {g,         i,          rule, value_of_format(format, is_asymmetric),
                                low[0][i], high[0][i], z};
         sharpen(&s);
-        float const best = kv_clip_factor(best_factor_of(&s, -1));
-        low[0][i] *= best, high[0][i] *= best;
+        int const best = best_factor_of(&s, -1);
+        error[0][i] = error_of(&s, best);
+        low[0][i] *= kv_clip_factor(best), high[0][i] *= kv_clip_factor(best);
     }
     kv_cuda_search const s = {to_device(e, low[1], bytes),
                               to_device(e, high[1], bytes),
+                              room(e, sizeof error[1]),
                               {.z = to_device(e, z, sizeof z),
                                .heads = 1,
                                .draws = 1,
@@ -337,10 +340,13 @@ static void run_search(emulated *e, const tiling *g, int32_t format, bool is_asy
     DO(e, search, &s);
     to_host(e, low[1], s.low, bytes);
     to_host(e, high[1], s.high, bytes);
+    to_host(e, error[1], s.error, (size_t)tiles * sizeof *error[1]);
     for (int i = 0; i < tiles; i++)
-        CHECK(same(low[0][i], low[1][i]) && same(high[0][i], high[1][i]),
-              "%s, storage %d, tile %d: %.9g ... %.9g, expected %.9g ... %.9g", f->name, storage, i,
-              low[1][i], high[1][i], low[0][i], high[0][i]);
+        CHECK(same(low[0][i], low[1][i]) && same(high[0][i], high[1][i]) &&
+                  memcmp(&error[0][i], &error[1][i], sizeof error[0][i]) == 0,
+              "%s, storage %d, tile %d: %.9g ... %.9g, error %.17g, expected %.9g ... %.9g, %.17g",
+              f->name, storage, i, low[1][i], high[1][i], error[1][i], low[0][i], high[0][i],
+              error[0][i]);
     give_back(e);
 }
 
