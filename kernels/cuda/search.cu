@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search
     __syncthreads();
     for (int64_t head = part.head; head < part.head_end; head++) {
         double of_head = 0;
-        for (int64_t draw = 0; draw < t.draws; draw++) {
+        int64_t draw = 0; /* there is one */
+        do {
             const float *z = t.z + head * t.head_stride + draw * t.draw_stride;
             add_errors(lanes, errors, z + part.u * t.head_dim + part.c, a, part, grids);
             if (k < KV_CLIP_FACTORS) {
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(THREADS, 4) search_factor(const kv_cuda_search
                 for (int i = 0; i < KV_CLIP_LANES; i++) lanes[k * KV_CLIP_LANES + i] = 0;
             }
             __syncthreads();
-        }
+        } while (++draw < t.draws);
         sum += of_head;
     }
     if (k < KV_CLIP_FACTORS) total[k] = sum;

@@ -187,6 +187,11 @@ static const fit_case cases[] = {
     {"int8/channel:zero", 2, 9, 5, BIG},
     {"int8/token:outliers=40:sinks=1", 2, 4, 12, FITS},
     {"int2/channel", 2, 9, 5, LARGEST}, /* a scale of the largest float */
+    {"int2/channel:mse", 2, 9, 5, LARGEST},
+    {"int2/channel:mse:scale=f16", 2, 9, 5, LARGEST},
+    {"int2/channel:mse:scale=bf16", 2, 9, 5, LARGEST},
+    {"int2/channel:mse:scale=e8m0", 2, 9, 5, LARGEST},
+    {"int2/channel:mse:scale=e4m3", 2, 9, 5, LARGEST},
     /* what must be refused */
     {"int8/channel:zero", 2, 9, 5, HUGE},
     {"int8/channel", 2, 9, 5, HUGE},

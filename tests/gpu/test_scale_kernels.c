@@ -157,7 +157,9 @@ enum { SEARCH_TOKENS = 26, SEARCH_DIM = 25, MOST_TILES = 100 };
 typedef struct {
     int tokens, channels, rows, columns; /* of a tile; of tiles */
 } tiling;
-static const tiling tilings[] = {{5, 2, 6, 13}, {9, 1, 3, 25}}; /* the last of one token */
+/* Of 1 ... 5, 8 and 9 tokens with the last rows, which the kernel takes by fours. */
+static const tiling tilings[] = {{5, 2, 6, 13}, {9, 1, 3, 25}, {4, 4, 7, 7}, {3, 4, 9, 7}};
+enum { TILINGS = sizeof tilings / sizeof *tilings, MOST_CHANNELS = 4 };
 
 typedef float value_of(float x, float s, float inverse, float m, float limit);
 
@@ -181,10 +183,13 @@ static value_of *value_of_format(int32_t format, bool is_asymmetric)
         for (int u = (tile) / g->columns * g->tokens, first_u = u;                                 \
              u < first_u + g->tokens && u < SEARCH_TOKENS; u++)
 
-/* Of one magnitude, beside codes and the middles of two; or zeros, or nothing that counts. */
+/* Of one magnitude, beside codes and the middles of two; or zeros, or nothing that counts. Some
+ * tiles have scales at bf16's and e8m0's least numbers, or but one number, the largest. */
 static void fill_tile(float *z, const tiling *g, int tile, float limit)
 {
-    float const size = fabsf(draw_edge()), step = size / limit;
+    float const least =
+        limit * ldexpf(1, (int)draw(12) - 136) * (1 + (float)draw(1 << 20) * 0x1p-20f);
+    float const size = tile % 8 == 3 ? least : fabsf(draw_edge()), step = size / limit;
     uint32_t const kind = draw(8);
     FOR_TILE(tile, c, u)
     {
@@ -195,6 +200,7 @@ static void fill_tile(float *z, const tiling *g, int tile, float limit)
         if (kind == 3) x = -fabsf(x);
         if (kind == 4 && draw(2)) x = sign * 0.0f;
         if (kind >= 5 && (tile % 9 == 0 || draw(3) == 0)) x = NAN;
+        if (tile % 16 == 5) x = tile % 32 == 5 ? FLT_MAX : -FLT_MAX;
         z[u * SEARCH_DIM + c] = x;
     }
 }
@@ -221,7 +227,7 @@ static float clipped(const search_tile *s, int factor, int at)
 static double error_of(const search_tile *s, int factor)
 {
     const tiling *const g = s->g;
-    double channel[2] = {0};
+    double channel[MOST_CHANNELS] = {0};
     FOR_TILE(s->tile, c, u)
     {
         float const x = s->z[u * SEARCH_DIM + c];
@@ -295,6 +301,22 @@ static void sharpen(const search_tile *s)
     }
 }
 
+/* The range of tile i: that of its numbers or, where they are small, up to 2^36 times that, so that
+ * nothing but the smallest values of a format makes the error. */
+static void set_range(float *low, float *high, const float *z, const tiling *g, int i,
+                      bool is_asymmetric)
+{
+    float least = INFINITY, most = -INFINITY, magnitude = 0;
+    FOR_TILE(i, c, u)
+    {
+        float const x = z[u * SEARCH_DIM + c];
+        least = fminf(least, x), most = fmaxf(most, x), magnitude = fmaxf(magnitude, fabsf(x));
+    }
+    float const wider = magnitude < 1 && i % 2 ? ldexpf(1.0f, (int)draw(37)) : 1.0f;
+    *low = is_asymmetric ? least * wider : 0;
+    *high = (is_asymmetric ? most : magnitude) * wider;
+}
+
 static void run_search(emulated *e, const tiling *g, int32_t format, bool is_asymmetric,
                        int32_t storage)
 {
@@ -306,15 +328,9 @@ static void run_search(emulated *e, const tiling *g, int32_t format, bool is_asy
     float const limit = is_asymmetric ? kv_int_levels(f->bits) : f->maximum;
     kv_scale_rule rule = {storage, is_asymmetric, limit, 0.01f};
     for (int i = 0; i < tiles; i++) {
-        float least = INFINITY, most = -INFINITY, magnitude = 0;
         fill_tile(z, g, i, limit);
-        FOR_TILE(i, c, u)
-        {
-            float const x = z[u * SEARCH_DIM + c];
-            least = fminf(least, x), most = fmaxf(most, x), magnitude = fmaxf(magnitude, fabsf(x));
-        }
-        low[0][i] = low[1][i] = is_asymmetric ? least : 0;
-        high[0][i] = high[1][i] = is_asymmetric ? most : magnitude;
+        set_range(&low[0][i], &high[0][i], z, g, i, is_asymmetric);
+        low[1][i] = low[0][i], high[1][i] = high[0][i];
         search_tile const s = {g,         i,          rule, value_of_format(format, is_asymmetric),
                                low[0][i], high[0][i], z};
         sharpen(&s);
@@ -350,21 +366,21 @@ static void run_search(emulated *e, const tiling *g, int32_t format, bool is_asy
     give_back(e);
 }
 
+static void search_formats(emulated *e, const tiling *g, int32_t storage)
+{
+    for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
+        if (kv_format_at((size_t)format)->kind == KV_KIND_FLOAT &&
+            kv_format_has_scale(kv_format_at((size_t)format)))
+            run_search(e, g, format, false, storage);
+    run_search(e, g, KV_FORMAT_INT4, false, storage);
+    run_search(e, g, KV_FORMAT_INT3, true, storage);
+}
+
 static void run_searches(emulated *e)
 {
-    for (size_t i = 0; i < 4 * sizeof tilings / sizeof *tilings; i++) {
-        const tiling *const g = &tilings[i / 4];
-        for (int32_t format = 0; format < KV_FORMAT_COUNT; format++)
-            if (kv_format_at((size_t)format)->kind == KV_KIND_FLOAT &&
-                kv_format_has_scale(kv_format_at((size_t)format)))
-                run_search(e, g, format, false, KV_SCALE_F32);
-        run_search(e, g, KV_FORMAT_INT4, false, KV_SCALE_F32);
-        run_search(e, g, KV_FORMAT_INT3, true, KV_SCALE_F32);
-    }
-    for (int32_t storage = 0; storage < KV_SCALE_COUNT; storage++) {
-        run_search(e, &tilings[0], KV_FORMAT_INT4, false, storage);
-        run_search(e, &tilings[0], KV_FORMAT_INT3, true, storage);
-    }
+    for (int i = 0; i < 3 * TILINGS; i++) search_formats(e, &tilings[i % TILINGS], KV_SCALE_F32);
+    for (int32_t storage = 0; storage < KV_SCALE_COUNT; storage++)
+        search_formats(e, &tilings[storage % TILINGS], storage);
 }
 
 /* ---- sums and extremes of numbers of every size ---- */
