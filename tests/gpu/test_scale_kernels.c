@@ -183,6 +183,22 @@ static value_of *value_of_format(int32_t format, bool is_asymmetric)
         for (int u = (tile) / g->columns * g->tokens, first_u = u;                                 \
              u < first_u + g->tokens && u < SEARCH_TOKENS; u++)
 
+/* Codes of a scale at or beside the middle of two numbers of f16, bf16 or e4m3: no factor but 1
+ * has a lower error. */
+static void fill_tie(float *z, const tiling *g, int tile, float limit)
+{
+    static const int bits[] = {10, 7, 3};
+    int const kept = bits[draw(3)];
+    float const part = (float)(1 << kept) + (float)draw(1u << kept) + 0.5f;
+    float const tie = ldexpf(part, (int)draw(24) - 14 - kept);
+    float const scale = draw(2) ? tie : nextafterf(tie, draw(2) ? 0 : INFINITY);
+    FOR_TILE(tile, c, u)
+    {
+        float const sign = draw(2) ? -1.0f : 1.0f;
+        z[u * SEARCH_DIM + c] = sign * scale * (draw(2) ? limit : (float)draw(3));
+    }
+}
+
 /* Of one magnitude, beside codes and the middles of two; or zeros, or nothing that counts. Some
  * tiles have scales at bf16's and e8m0's least numbers, or but one number, the largest. */
 static void fill_tile(float *z, const tiling *g, int tile, float limit)
@@ -312,8 +328,8 @@ static void set_range(float *low, float *high, const float *z, const tiling *g, 
         float const x = z[u * SEARCH_DIM + c];
         least = fminf(least, x), most = fmaxf(most, x), magnitude = fmaxf(magnitude, fabsf(x));
     }
-    float const wider = magnitude < 1 && i % 2 ? ldexpf(1.0f, (int)draw(37)) : 1.0f;
-    *low = is_asymmetric ? least * wider : 0;
+    float const wider = magnitude < 1 && i % 4 == 1 ? ldexpf(1.0f, (int)draw(37)) : 1.0f;
+    *low = is_asymmetric ? least * wider : -magnitude; /* which does not count */
     *high = (is_asymmetric ? most : magnitude) * wider;
 }
 
@@ -326,14 +342,14 @@ static void run_search(emulated *e, const tiling *g, int32_t format, bool is_asy
     size_t const bytes = (size_t)tiles * sizeof(float);
     const kv_format *const f = kv_format_at((size_t)format);
     float const limit = is_asymmetric ? kv_int_levels(f->bits) : f->maximum;
-    kv_scale_rule rule = {storage, is_asymmetric, limit, 0.01f};
+    kv_scale_rule rule = {storage, is_asymmetric, limit, format % 2 ? 0.01f : 0x1p-6f};
     for (int i = 0; i < tiles; i++) {
-        fill_tile(z, g, i, limit);
+        (i % 4 == 2 ? fill_tie : fill_tile)(z, g, i, limit);
         set_range(&low[0][i], &high[0][i], z, g, i, is_asymmetric);
         low[1][i] = low[0][i], high[1][i] = high[0][i];
         search_tile const s = {g,         i,          rule, value_of_format(format, is_asymmetric),
                                low[0][i], high[0][i], z};
-        sharpen(&s);
+        if (i % 4 != 2) sharpen(&s);
         int const best = best_factor_of(&s, -1);
         error[0][i] = error_of(&s, best);
         low[0][i] *= kv_clip_factor(best), high[0][i] *= kv_clip_factor(best);
@@ -373,14 +389,15 @@ static void search_formats(emulated *e, const tiling *g, int32_t storage)
             kv_format_has_scale(kv_format_at((size_t)format)))
             run_search(e, g, format, false, storage);
     run_search(e, g, KV_FORMAT_INT4, false, storage);
+    run_search(e, g, KV_FORMAT_INT2, false, storage);
     run_search(e, g, KV_FORMAT_INT3, true, storage);
 }
 
 static void run_searches(emulated *e)
 {
-    for (int i = 0; i < 3 * TILINGS; i++) search_formats(e, &tilings[i % TILINGS], KV_SCALE_F32);
-    for (int32_t storage = 0; storage < KV_SCALE_COUNT; storage++)
-        search_formats(e, &tilings[storage % TILINGS], storage);
+    for (int i = 0; i < TILINGS; i++) search_formats(e, &tilings[i % TILINGS], KV_SCALE_F32);
+    for (int32_t i = 0; i < 3 * KV_SCALE_COUNT; i++)
+        search_formats(e, &tilings[i % TILINGS], i % KV_SCALE_COUNT);
 }
 
 /* ---- sums and extremes of numbers of every size ---- */
