@@ -7,8 +7,8 @@
  * numbers.
  *
  * Work rows of a block: the exact ones, then those of the group's key schemes. Out rows: the exact
- * ones, then pair by pair, by value scheme. Where a kernel flags a number that must not be, the CPU
- * backend says what and where, and the source where a query's target is out of reach. */
+ * ones, then pair by pair, by value scheme. Where a kernel flags a number that must not be, or a
+ * query's target is out of reach, the CPU backend says what and where. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -379,25 +379,8 @@ done:
     return status;
 }
 
-/* Targets out of reach: the source meets them, too, and names them. */
-static kv_status ask_source(const evaluating *e, kv_error *err)
-{
-    kv_status status = KV_OK;
-    const kv_source *const source = &e->layer->source;
-    int64_t const size = e->measured->rows * e->layer->head_dim;
-    float *query = NULL;
-    KV_TRY(kv_allocate((void **)&query, (size_t)size, sizeof *query, err));
-    for (int64_t g = 0; g < e->layer->kv_heads; g++)
-        KV_TRY(source->query(source->context, g, query, err));
-    KV_TRY(
-        KV_FAIL(err, KV_ENUMERIC,
-                "targets of queries are out of the CUDA device's reach where the CPU meets them"));
-done:
-    kv_free(query);
-    return status;
-}
-
-/* Numbers that must not be: the CPU finds them, too, and names them. */
+/* Numbers that must not be, or targets out of reach: the CPU meets them, too, and names the first.
+ */
 static kv_status ask_cpu(const evaluating *e, kv_error *err)
 {
     kv_status status = KV_OK;
@@ -405,7 +388,8 @@ static kv_status ask_cpu(const evaluating *e, kv_error *err)
     KV_TRY(kv_measurements_create(&again, e->layer, e->evaluation, err));
     KV_TRY(kv_cpu_evaluate(e->layer, e->evaluation, e->threads, again, err));
     KV_TRY(KV_FAIL(err, KV_ENUMERIC,
-                   "the CUDA device met numbers beyond float where the CPU meets none"));
+                   "the CUDA device met numbers beyond float, or targets out of reach, where the "
+                   "CPU meets none"));
 done:
     kv_measurements_free(again);
     return status;
@@ -446,8 +430,7 @@ kv_status kv_cuda_evaluate_with(const kv_cuda_options *options, const kv_layer *
 done:
     free_all(&e);
     if (is_begun) kv_cuda_end();
-    if (status == KV_OK && !e.are_reached) status = ask_source(&e, err);
-    if (status == KV_OK && (e.flags || e.is_infinite)) status = ask_cpu(&e, err);
+    if (status == KV_OK && (e.flags || e.is_infinite || !e.are_reached)) status = ask_cpu(&e, err);
     return status;
 }
 

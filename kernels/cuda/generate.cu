@@ -3,7 +3,8 @@
  * A number is a function of its place, so any thread can make any of them: each makes the four of
  * one Philox block, cuRAND's words and then our own normals (philox.h). A block of threads has
  * whole tokens and, since 64 tokens of any width are a multiple of four numbers, whole fours. Grid
- * (blocks of 64 tokens, heads), block 256, no shared memory; registers: at most 40. */
+ * (blocks of 64 tokens, heads), block 256, no shared memory; registers: at most 40, six blocks
+ * a multiprocessor. */
 #include <curand_kernel.h>
 
 #include "kernels/cuda/launch.h"
@@ -36,7 +37,7 @@ static __device__ void make_four(const kv_cuda_generate &a, uint32_t four, int64
     }
 }
 
-__global__ void __launch_bounds__(THREADS) generate(const kv_cuda_generate a)
+__global__ void __launch_bounds__(THREADS, 6) generate(const kv_cuda_generate a)
 {
     const uint32_t head_dim = (uint32_t)a.head_dim, fours = TOKENS / WORDS * head_dim;
     const int64_t token = (int64_t)blockIdx.x * TOKENS;

@@ -6,7 +6,7 @@
 
 /* The rows that the layer's source gives the wave's heads, into query [heads][R][D] on the device;
  * wave->key holds the keys. *are_reached becomes false where a target is out of reach, which the
- * source then says. */
+ * source would refuse. */
 kv_status kv_cuda_queries(float *query, bool *are_reached, kv_cuda_wave *wave, int threads,
                           kv_error *err);
 

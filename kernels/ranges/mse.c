@@ -1,9 +1,9 @@
 /* mse: the clip factor f of {1.00, 0.99 ... 0.50} with the least squared error of the tile, ties to
  * the larger; f multiplies amax, or both min and max. The search uses scales as they are stored.
  *
- * f_i = float(1 - 0.01 i). The error of a tile is the sum of (value - x)^2, the difference in
- * float, the square and the sum in double: each channel over its tokens in order, then the tile's
- * channels by kv_clip_fold(), then calibration draws and heads in order.
+ * f_i = float(1 - 0.01 i). The error of a tile is the sum of (value - x)^2 in double: each
+ * channel over its tokens in order, then the tile's channels by kv_clip_fold(), then calibration
+ * draws and heads in order.
  *
  * Passes: one for the extremes, then as many as the memory for one error per tile and factor asks.
  */
