@@ -19,7 +19,7 @@ foreach(source ${device_tests})
   add_dependencies(on_device ${name})
 endforeach()
 
-if(TARGET kvant_cuda_90)
+if(TARGET kvant_cuda_90 AND NOT KVANT_SANITIZE)
   add_test(NAME gpu_golden COMMAND golden_cuda 20 2)
   set_tests_properties(gpu_golden PROPERTIES LABELS gpu TIMEOUT 300
     ENVIRONMENT KVANT_CUDA_MODULE=$<TARGET_FILE:kvant_cuda_90>)
