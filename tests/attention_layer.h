@@ -95,17 +95,18 @@ static inline void make_layer(memory_layer *m, const shape *s)
         m->position[i] = s->ends ? (T - Q + i > 0 ? T - Q + i : 0) : (int64_t)(draw() * (double)T);
     for (int64_t i = 0; i < H * Q; i++)
         m->needle[i] = i % 3 ? -1 : (int64_t)(draw() * (double)(m->position[i % Q] + 1));
-    m->layer = (kv_layer){.kv_heads = G,
-                          .query_heads = H,
-                          .tokens = T,
-                          .head_dim = D,
-                          .queries = Q,
-                          .window = s->window,
-                          .softmax_scale = 1 / sqrt((double)D),
-                          .rotary_dim = D / 2 * 2,
-                          .query_position = m->position,
-                          .needle = m->needle,
-                          .source = {m, load, load_query, m->rope, NULL}};
+    m->layer =
+        (kv_layer){.kv_heads = G,
+                   .query_heads = H,
+                   .tokens = T,
+                   .head_dim = D,
+                   .queries = Q,
+                   .window = s->window,
+                   .softmax_scale = 1 / sqrt((double)D),
+                   .rotary_dim = D / 2 * 2,
+                   .query_position = m->position,
+                   .needle = m->needle,
+                   .source = {.context = m, .load = load, .query = load_query, .rope = m->rope}};
 }
 
 static inline void free_layer(memory_layer *m)
