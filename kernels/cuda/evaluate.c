@@ -12,7 +12,6 @@
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/fits.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/load.h"
 #include "kernels/cuda/queries.h"

@@ -1,4 +1,4 @@
-/* Random numbers for tests of kernels that fit, often where a rounding decides. */
+/* Random numbers for tests of kernels, often where a rounding decides. */
 #ifndef KVANT_TESTS_GPU_DRAWS_H
 #define KVANT_TESTS_GPU_DRAWS_H
 
@@ -7,12 +7,17 @@
 
 #include "kernels/real.h"
 
-static uint64_t state = 1;
+static uint64_t random_state = 1;
+
+static inline uint32_t random_word(void) /* of 31 bits */
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33);
+}
 
 static inline uint32_t draw(uint32_t below)
 {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33) % below;
+    return random_word() % below;
 }
 
 static inline bool same(float a, float b)

@@ -8,13 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static uint64_t random_state = 1;
-
-static inline uint32_t random_word(void)
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(random_state >> 33);
-}
+#include "tests/gpu/draws.h"
 
 /* In (-1, 1). */
 static inline float random_float(void)

@@ -9,16 +9,9 @@
 
 #include "kernels/memory.h"
 #include "kernels/shorthand.h"
+#include "tests/gpu/draws.h"
 
 /* ---- inputs ---- */
-
-static uint64_t state = 1;
-
-static uint32_t draw(uint32_t below)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33) % below;
-}
 
 static float draw_real(void) /* roughly normal, of all bits */
 {
